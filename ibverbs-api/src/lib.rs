@@ -1,0 +1,1 @@
+//! RDMA verbs in safe Rust, over a RoCE device in user space.

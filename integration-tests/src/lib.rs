@@ -1,0 +1,1 @@
+//! Tests of urxe over real links and against real programs.

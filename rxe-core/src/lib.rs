@@ -1,0 +1,2 @@
+//! A RoCE transport engine without I/O.
+pub mod path;

@@ -1,0 +1,1 @@
+//! Links, threads and clocks that run the rxe-core engine.

@@ -1,0 +1,1 @@
+//! Simulated networks, packet scripts and namespaces for the tests of urxe.
