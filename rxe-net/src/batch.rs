@@ -1,0 +1,379 @@
+//! The buffer that packets are written into on their way from the engine to a link.
+
+use rxe_core::path::{Path, Transmit};
+use rxe_wire::Qpn;
+
+/// Bytes of the invariant CRC that a link appends to each packet (IBA, RoCEv2 annex A17).
+pub const ICRC_LEN: usize = 4;
+
+/// A batch of packets to send: one contiguous buffer, written packet after packet.
+///
+/// The engine asks for [`room`](Self::room), writes a packet from BTH to its last pad byte there,
+/// and [`commit`](Self::commit)s it; the batch keeps 4 bytes behind it for the iCRC, which the
+/// link writes. Packets that follow each other in a batch follow each other in memory, so a link
+/// can hand a run of them to the kernel as one piece. When there is no room left, the batch must
+/// be transmitted first. A batch is made once and used for ever: it never allocates afterwards.
+#[derive(Debug)]
+pub struct TxBatch {
+    bytes: Box<[u8]>,
+    /// End of the last packet with its iCRC: where the next one begins.
+    end: usize,
+    packets: Vec<TxPacket>,
+}
+
+/// One packet of a [`TxBatch`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TxPacket {
+    offset: usize,
+    len: usize,
+    path: Path,
+    dest_qpn: Qpn,
+    flip: Option<u32>,
+    /// Whether `flip` has been done to the bytes, so that a second sealing can undo it.
+    flipped: bool,
+}
+
+impl TxPacket {
+    /// Where the packet's BTH begins, in bytes from the start of the batch.
+    pub const fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Bytes from BTH to the last pad byte, without the iCRC.
+    pub const fn unsealed_len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes from BTH to the end of the iCRC.
+    pub const fn sealed_len(&self) -> usize {
+        self.len + ICRC_LEN
+    }
+
+    /// Where to.
+    pub const fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Destination QP. Only packets to one slot of one address may share a segmented send.
+    pub const fn dest_qpn(&self) -> Qpn {
+        self.dest_qpn
+    }
+
+    /// The bit to flip once the packet is sealed; see [`TxBatch::set_flip`].
+    pub const fn flip(&self) -> Option<u32> {
+        self.flip
+    }
+
+    /// What the engine committed.
+    pub const fn transmit(&self) -> Transmit {
+        Transmit { len: self.len, path: self.path, dest_qpn: self.dest_qpn }
+    }
+}
+
+impl TxBatch {
+    /// The largest packet from BTH to pad: a payload of 4096 bytes and every header it can have.
+    ///
+    /// The longest are those of reliable datagrams (BTH 12, RDETH 4, DETH 8, AtomicETH 28); 64
+    /// bytes hold all of them.
+    pub const MAX_PACKET: usize = 4096 + 64;
+    /// Bytes in a batch of [`TxBatch::new`]: about four full segmented sends.
+    pub const DEFAULT_BYTES: usize = 256 * 1024;
+    /// Packets that a batch holds at most.
+    pub const MAX_PACKETS: usize = 1024;
+
+    /// Makes a batch of [`Self::DEFAULT_BYTES`].
+    pub fn new() -> Self {
+        Self::with_bytes(Self::DEFAULT_BYTES)
+    }
+
+    /// Makes a batch with room for `bytes`, at least one packet of the largest size.
+    pub fn with_bytes(bytes: usize) -> Self {
+        let bytes = bytes.max(Self::MAX_PACKET + ICRC_LEN);
+        Self {
+            bytes: vec![0; bytes].into_boxed_slice(),
+            end: 0,
+            packets: Vec::with_capacity(Self::MAX_PACKETS),
+        }
+    }
+
+    /// Space for one packet of [`Self::MAX_PACKET`] bytes, or `None` when the batch is full.
+    ///
+    /// The bytes there are whatever an earlier packet left: the writer must write all it commits.
+    pub fn room(&mut self) -> Option<&mut [u8]> {
+        if !self.has_room(Self::MAX_PACKET) {
+            return None;
+        }
+        Some(&mut self.bytes[self.end..self.end + Self::MAX_PACKET])
+    }
+
+    fn has_room(&self, len: usize) -> bool {
+        self.packets.len() < Self::MAX_PACKETS && self.bytes.len() - self.end >= len + ICRC_LEN
+    }
+
+    /// Takes the first `transmit.len` bytes of [`room`](Self::room) as the next packet.
+    ///
+    /// # Panics
+    ///
+    /// When the packet is longer than [`Self::MAX_PACKET`] or there was no room: a bug of the
+    /// writer, which cannot have written it.
+    pub fn commit(&mut self, transmit: Transmit) {
+        let len = transmit.len;
+        assert!(
+            len <= Self::MAX_PACKET && self.has_room(len),
+            "a packet without room: {len} bytes"
+        );
+        self.packets.push(TxPacket {
+            offset: self.end,
+            len,
+            path: transmit.path,
+            dest_qpn: transmit.dest_qpn,
+            flip: None,
+            flipped: false,
+        });
+        self.end += len + ICRC_LEN;
+    }
+
+    /// Appends a packet kept elsewhere, `bytes` from BTH to pad; false when there is no room.
+    ///
+    /// `transmit.len` is ignored: the length is that of `bytes`.
+    #[must_use]
+    pub fn push_copy(&mut self, bytes: &[u8], transmit: Transmit, flip: Option<u32>) -> bool {
+        if bytes.len() > Self::MAX_PACKET || !self.has_room(bytes.len()) {
+            return false;
+        }
+        self.bytes[self.end..self.end + bytes.len()].copy_from_slice(bytes);
+        self.commit(Transmit { len: bytes.len(), ..transmit });
+        self.set_flip(self.packets.len() - 1, flip);
+        true
+    }
+
+    /// Appends a copy of packet `index`; false when there is no room or no such packet.
+    #[must_use]
+    pub fn duplicate(&mut self, index: usize) -> bool {
+        let Some(packet) = self.packets.get(index).copied() else { return false };
+        if !self.has_room(packet.len) {
+            return false;
+        }
+        self.bytes.copy_within(packet.offset..packet.offset + packet.len, self.end);
+        self.commit(packet.transmit());
+        self.set_flip(self.packets.len() - 1, packet.flip);
+        true
+    }
+
+    /// Keeps the packets that `keep` says true for; it gets each with its bytes from BTH to pad.
+    ///
+    /// The memory of the others is free again only after [`clear`](Self::clear).
+    pub fn retain(&mut self, mut keep: impl FnMut(&TxPacket, &[u8]) -> bool) {
+        let bytes = &self.bytes;
+        self.packets
+            .retain(|packet| keep(packet, &bytes[packet.offset..packet.offset + packet.len]));
+    }
+
+    /// Exchanges two packets' places in the order of sending; does nothing for an index too high.
+    pub fn swap(&mut self, first: usize, second: usize) {
+        if first.max(second) < self.packets.len() {
+            self.packets.swap(first, second);
+        }
+    }
+
+    /// Sets the bit of packet `index` that is flipped after the iCRC has been computed.
+    ///
+    /// Bit `n` is bit `n % 8` (of value `1 << (n % 8)`) of byte `n / 8` counted from BTH, the iCRC
+    /// included; `n` counts modulo the sealed length. This is how injected corruption is made.
+    pub fn set_flip(&mut self, index: usize, bit: Option<u32>) {
+        if let Some(packet) = self.packets.get_mut(index) {
+            unflip(&mut self.bytes, packet);
+            packet.flip = bit;
+        }
+    }
+
+    /// Writes the iCRC of packet `index`, computed by `icrc` over the bytes from BTH to pad, and
+    /// flips the bit asked for by [`set_flip`](Self::set_flip).
+    ///
+    /// A packet may be sealed again, for another identification: the flip is undone first.
+    /// Does nothing for an index too high.
+    pub fn seal(&mut self, index: usize, icrc: impl FnOnce(&[u8]) -> [u8; ICRC_LEN]) {
+        let Some(packet) = self.packets.get_mut(index) else { return };
+        unflip(&mut self.bytes, packet);
+        let sealed = &mut self.bytes[packet.offset..packet.offset + packet.sealed_len()];
+        let (body, crc) = sealed.split_at_mut(packet.len);
+        crc.copy_from_slice(&icrc(body));
+        if let Some(bit) = packet.flip {
+            flip_bit(sealed, bit);
+            packet.flipped = true;
+        }
+    }
+
+    /// Number of packets.
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// Whether there is no packet.
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// Forgets all packets, so that the buffer is empty again.
+    pub fn clear(&mut self) {
+        self.packets.clear();
+        self.end = 0;
+    }
+
+    /// The packets in the order of sending.
+    pub fn packets(&self) -> &[TxPacket] {
+        &self.packets
+    }
+
+    /// The packets in the order of sending, each with its bytes from BTH to pad.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&TxPacket, &[u8])> {
+        self.packets.iter().map(|packet| (packet, &self.bytes[packet.offset..][..packet.len]))
+    }
+
+    /// The bytes of packet `index` from BTH to pad.
+    pub fn unsealed(&self, index: usize) -> Option<&[u8]> {
+        let packet = self.packets.get(index)?;
+        Some(&self.bytes[packet.offset..packet.offset + packet.len])
+    }
+
+    /// The bytes of packet `index` from BTH to iCRC; the iCRC is right only once it is sealed.
+    pub fn sealed(&self, index: usize) -> Option<&[u8]> {
+        let packet = self.packets.get(index)?;
+        Some(&self.bytes[packet.offset..packet.offset + packet.sealed_len()])
+    }
+
+    /// The memory of `count` packets from `first` on, when they lie one after another in it.
+    ///
+    /// This is what one segmented send takes. `None` when a packet was removed or moved between
+    /// them, or there are not so many.
+    pub fn sealed_run(&self, first: usize, count: usize) -> Option<&[u8]> {
+        let run = self.packets.get(first..first.checked_add(count)?)?;
+        let (head, tail) = (run.first()?, run.last()?);
+        let adjacent = |pair: &[TxPacket]| pair[0].offset + pair[0].sealed_len() == pair[1].offset;
+        run.windows(2)
+            .all(adjacent)
+            .then(|| &self.bytes[head.offset..tail.offset + tail.sealed_len()])
+    }
+}
+
+impl Default for TxBatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn unflip(bytes: &mut [u8], packet: &mut TxPacket) {
+    if let (true, Some(bit)) = (packet.flipped, packet.flip) {
+        flip_bit(&mut bytes[packet.offset..packet.offset + packet.sealed_len()], bit);
+        packet.flipped = false;
+    }
+}
+
+fn flip_bit(sealed: &mut [u8], bit: u32) {
+    let bit = bit as usize % (sealed.len() * 8);
+    sealed[bit / 8] ^= 1 << (bit % 8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gid_table::{Gid, GidType};
+
+    fn transmit(len: usize) -> Transmit {
+        Transmit {
+            len,
+            path: Path {
+                source: Gid::ZERO,
+                destination: Gid::ZERO,
+                gid_type: GidType::RoceV2,
+                traffic_class: 0,
+                flow_label: 0,
+                hop_limit: 64,
+                vlan: None,
+            },
+            dest_qpn: Qpn::new(0x11),
+        }
+    }
+
+    fn write(batch: &mut TxBatch, bytes: &[u8]) {
+        batch.room().expect("room")[..bytes.len()].copy_from_slice(bytes);
+        batch.commit(transmit(bytes.len()));
+    }
+
+    fn contents(batch: &TxBatch) -> Vec<Vec<u8>> {
+        batch.iter().map(|(_, bytes)| bytes.to_vec()).collect()
+    }
+
+    #[test]
+    fn packets_follow_each_other_with_space_for_the_icrc() {
+        let mut batch = TxBatch::new();
+        write(&mut batch, b"first");
+        write(&mut batch, b"second");
+        assert_eq!(contents(&batch), [b"first".to_vec(), b"second".to_vec()]);
+        batch.seal(0, |_| *b"AAAA");
+        batch.seal(1, |_| *b"BBBB");
+        assert_eq!(batch.sealed_run(0, 2), Some(b"firstAAAAsecondBBBB".as_slice()));
+        assert_eq!(batch.sealed_run(1, 2), None);
+        assert_eq!(batch.sealed_run(0, usize::MAX), None);
+        batch.clear();
+        assert!(batch.is_empty());
+        assert_eq!(batch.sealed(0), None);
+    }
+
+    #[test]
+    fn a_full_batch_has_no_room_and_does_not_grow() {
+        let mut batch = TxBatch::new();
+        let mut count = 0;
+        while batch.room().is_some() {
+            batch.commit(transmit(TxBatch::MAX_PACKET));
+            count += 1;
+        }
+        assert_eq!(count, TxBatch::DEFAULT_BYTES / (TxBatch::MAX_PACKET + ICRC_LEN));
+        assert!(!batch.duplicate(0), "no room for a copy");
+        batch.clear();
+        let capacity = batch.packets.capacity();
+        for _ in 0..TxBatch::MAX_PACKETS {
+            write(&mut batch, b"x");
+        }
+        assert!(batch.room().is_none());
+        assert_eq!(batch.packets.capacity(), capacity);
+    }
+
+    #[test]
+    fn faults_can_drop_double_and_reorder() {
+        let mut batch = TxBatch::new();
+        for bytes in [b"a", b"b", b"c"] {
+            write(&mut batch, bytes);
+        }
+        batch.retain(|_, bytes| bytes != b"b");
+        assert_eq!(batch.sealed_run(0, 2), None, "there is a hole between them");
+        batch.swap(0, 1);
+        batch.swap(0, 9);
+        assert!(batch.duplicate(1));
+        assert!(!batch.duplicate(7));
+        assert!(batch.push_copy(b"kept", transmit(0), Some(3)));
+        assert_eq!(contents(&batch), [&b"c"[..], b"a", b"a", b"kept"]);
+        assert_eq!(batch.packets()[3].flip(), Some(3));
+        assert!(!batch.push_copy(&[0; TxBatch::MAX_PACKET + 1], transmit(0), None));
+    }
+
+    #[test]
+    fn a_flip_survives_sealing_again() {
+        let mut batch = TxBatch::new();
+        write(&mut batch, &[0, 0]);
+        batch.set_flip(0, Some(9));
+        for _ in 0..2 {
+            batch.seal(0, |body| {
+                assert_eq!(body, [0, 0], "the iCRC is that of the intact packet");
+                [7; 4]
+            });
+            assert_eq!(batch.sealed(0), Some([0, 2, 7, 7, 7, 7].as_slice()));
+        }
+        batch.set_flip(0, None);
+        assert_eq!(batch.unsealed(0), Some([0, 0].as_slice()));
+        // The bit counts modulo the sealed length, so that any number is harmless.
+        batch.set_flip(0, Some(48));
+        batch.seal(0, |_| [0; 4]);
+        assert_eq!(batch.unsealed(0), Some([1, 0].as_slice()));
+    }
+}

@@ -1,0 +1,170 @@
+//! What a link is to the runtime: it carries the engine's packets to the network and back.
+
+use std::io;
+use std::ops::AddAssign;
+use std::os::fd::RawFd;
+
+use rxe_core::path::{Path, Unreachable};
+use rxe_core::time::Instant;
+
+use crate::batch::TxBatch;
+
+/// Takes a packet that came: its addressing, and its bytes from BTH to the last pad byte.
+///
+/// The link has checked and removed the iCRC. The bytes are lent for the call only.
+pub type Sink<'a> = dyn FnMut(&Path, &[u8]) + 'a;
+
+/// Carries packets between an engine and a network.
+///
+/// The runtime owns a link and calls it from one thread at a time:
+///
+/// 1. [`transmit`](Self::transmit) whenever the engine has filled a batch;
+/// 2. [`receive`](Self::receive) when one of [`poll_fds`](Self::poll_fds) is readable, or to look;
+/// 3. [`handle_timeout`](Self::handle_timeout) when [`poll_timeout`](Self::poll_timeout) is due;
+/// 4. [`poll_unreachable`](Self::poll_unreachable) after each of these, until it is empty.
+///
+/// `now` never goes backwards. No method blocks.
+pub trait Link: Send {
+    /// Sends every packet of `batch`, each with its iCRC, and leaves the batch empty.
+    ///
+    /// It cannot fail: a packet that does not leave the host is lost like one that the network
+    /// dropped (rule R18), and counted. So the engine's recovery is the only recovery.
+    fn transmit(&mut self, now: Instant, batch: &mut TxBatch) -> TransmitReport;
+
+    /// Does one bounded round of receiving; gives each good packet to `sink`.
+    ///
+    /// Returns how many packets `sink` got. A return of 0 does not say that nothing waits: what
+    /// came may have been dropped. Packets for slots of other shards come too, when the kernel
+    /// steered them wrongly; the caller looks at the slot of the destination QPN and forwards.
+    ///
+    /// # Errors
+    ///
+    /// Those of the operating system that will not go away by themselves, such as a closed
+    /// socket. Bad packets are counted instead, and so are errors of single packets.
+    fn receive(&mut self, now: Instant, sink: &mut Sink<'_>) -> io::Result<usize>;
+
+    /// The file descriptors that become readable when there is something to receive.
+    ///
+    /// They stay the same for the life of the link, and belong to it: wait on them, nothing else.
+    fn poll_fds(&self) -> &[RawFd];
+
+    /// The next hint that a packet did not arrive, gathered by the other calls.
+    ///
+    /// ICMP errors are easily forged and peers restart: a hint of loss, never a failure.
+    fn poll_unreachable(&mut self) -> Option<Unreachable> {
+        None
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called; `None` when never.
+    ///
+    /// Only links that hold packets back have a timeout.
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Sends what was held back until `now`; a call too early does nothing.
+    fn handle_timeout(&mut self, now: Instant) {
+        let _ = now;
+    }
+
+    /// What happened on this link since it was made.
+    fn counters(&self) -> LinkCounters;
+}
+
+impl<L: Link + ?Sized> Link for Box<L> {
+    fn transmit(&mut self, now: Instant, batch: &mut TxBatch) -> TransmitReport {
+        (**self).transmit(now, batch)
+    }
+
+    fn receive(&mut self, now: Instant, sink: &mut Sink<'_>) -> io::Result<usize> {
+        (**self).receive(now, sink)
+    }
+
+    fn poll_fds(&self) -> &[RawFd] {
+        (**self).poll_fds()
+    }
+
+    fn poll_unreachable(&mut self) -> Option<Unreachable> {
+        (**self).poll_unreachable()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        (**self).poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        (**self).handle_timeout(now);
+    }
+
+    fn counters(&self) -> LinkCounters {
+        (**self).counters()
+    }
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct TransmitReport {
+    /// Packets that the link took: handed to the kernel, delivered, or held for later.
+    pub sent: usize,
+    /// Packets that the host dropped, which the engine recovers like any loss (rule R18).
+    pub lost: usize,
+}
+
+impl AddAssign for TransmitReport {
+    fn add_assign(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.lost += other.lost;
+    }
+}
+
+/// Counts of what happened on a link since it was made; they only grow.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LinkCounters {
+    /// Packets sent.
+    pub sent: u64,
+    /// Bytes sent, from BTH to iCRC.
+    pub sent_bytes: u64,
+    /// Packets given to the sink.
+    pub received: u64,
+    /// Bytes given to the sink, from BTH to pad.
+    pub received_bytes: u64,
+    /// Packets dropped because the iCRC was wrong.
+    pub icrc_errors: u64,
+    /// Packets dropped as too short or too long to be one, or cut off (rule R35).
+    pub malformed: u64,
+    /// Packets that were not for this link: another address or another encapsulation.
+    pub foreign: u64,
+    /// Packets lost in this host: buffers full, no route, refused by a filter (rule R18).
+    pub send_errors: u64,
+    /// Calls that found a pending ICMP error and were repeated.
+    pub pending_errors: u64,
+    /// ICMP errors that quoted a packet of this link.
+    pub unreachable: u64,
+    /// Times that segmentation offload was refused and the link sent with less of it from then.
+    pub gso_fallbacks: u64,
+    /// System calls that sent.
+    pub send_calls: u64,
+    /// System calls that received, the empty ones too.
+    pub receive_calls: u64,
+    /// Faults injected: packets dropped, doubled, moved, corrupted, delayed.
+    pub faults: u64,
+}
+
+impl AddAssign for LinkCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.sent_bytes += other.sent_bytes;
+        self.received += other.received;
+        self.received_bytes += other.received_bytes;
+        self.icrc_errors += other.icrc_errors;
+        self.malformed += other.malformed;
+        self.foreign += other.foreign;
+        self.send_errors += other.send_errors;
+        self.pending_errors += other.pending_errors;
+        self.unreachable += other.unreachable;
+        self.gso_fallbacks += other.gso_fallbacks;
+        self.send_calls += other.send_calls;
+        self.receive_calls += other.receive_calls;
+        self.faults += other.faults;
+    }
+}
