@@ -1,8 +1,19 @@
 //! Wire formats of RoCE, InfiniBand management datagrams and the rxe uAPI.
 #![forbid(unsafe_code)]
 
+pub mod error;
+pub mod hdr;
 pub mod ids;
+pub mod opcode;
+pub mod packet;
 pub mod psn;
+pub mod syndrome;
 
+pub use error::{EmitError, ParseError};
 pub use ids::{LKey, Msn, PKey, QKey, Qpn, RKey};
+pub use opcode::{
+    ExtHeaders, OPCODES, Opcode, OpcodeInfo, Operation, PayloadRule, Position, Service,
+};
+pub use packet::{Headers, Packet};
 pub use psn::Psn;
+pub use syndrome::{NakCode, RnrTimer, Syndrome, SyndromeKind};
