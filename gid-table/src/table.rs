@@ -232,9 +232,11 @@ impl GidTable {
     /// The index a new entry gets: its own tombstone before any empty one, so that holders of
     /// an address that comes back find it where it was.
     fn index_for_new(&self, wanted: &WantedGid) -> Option<usize> {
-        let own = |slot: &Slot| matches!(slot, Slot::Tombstone { entry, .. } if entry.is_same_entry(wanted));
-        let empty = |slot: &Slot| matches!(slot, Slot::Empty);
-        self.slots.iter().position(own).or_else(|| self.slots.iter().position(empty))
+        let own = self.slots.iter().position(|slot| match slot {
+            Slot::Tombstone { entry, .. } => entry.is_same_entry(wanted),
+            Slot::Empty | Slot::Live { .. } => false,
+        });
+        own.or_else(|| self.slots.iter().position(|slot| matches!(slot, Slot::Empty)))
     }
 
     fn entry(&self, index: usize, entry: WantedGid) -> GidEntry {

@@ -1,0 +1,107 @@
+//! The `SIOCGIF*` requests of netdevice(7): what the host knows of an interface, by name.
+//!
+//! Not from `/sys/class/net`: sysfs shows the network namespace that it was mounted in, which is
+//! another than ours after `ip netns exec` without a fresh mount, or after `setns(2)`.
+
+use std::ffi::c_char;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixDatagram;
+
+/// `ARPHRD_ETHER` of `<net/if_arp.h>`: the interface has Ethernet addresses.
+const ARPHRD_ETHER: u16 = 1;
+/// `ARPHRD_LOOPBACK` of `<net/if_arp.h>`: the interface is `lo`, of address zero.
+const ARPHRD_LOOPBACK: u16 = 772;
+
+/// Asks about interfaces of the network namespace that it was made in.
+#[derive(Debug)]
+pub(crate) struct InterfaceRequests {
+    /// Any socket does: these requests go to the namespace of a socket, whatever its family.
+    /// This one needs no address family of IP, which a host may lack.
+    socket: UnixDatagram,
+}
+
+impl InterfaceRequests {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { socket: UnixDatagram::unbound()? })
+    }
+
+    /// The MTU in bytes, without the Ethernet header (`SIOCGIFMTU`).
+    pub(crate) fn mtu(&self, name: &str) -> io::Result<u32> {
+        let mut request = request_for(name)?;
+        self.ioctl(libc::SIOCGIFMTU, &mut request)?;
+        #[allow(unsafe_code)] // the workspace denies it elsewhere
+        // SAFETY: the union began as all zeros and SIOCGIFMTU, which succeeded, wrote an int to
+        // `ifru_mtu`; any bits are a valid c_int.
+        let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+        u32::try_from(mtu).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
+    }
+
+    /// The Ethernet address, zero for `lo`, `None` for other kinds of link (`SIOCGIFHWADDR`).
+    pub(crate) fn mac(&self, name: &str) -> io::Result<Option<[u8; 6]>> {
+        let mut request = request_for(name)?;
+        self.ioctl(libc::SIOCGIFHWADDR, &mut request)?;
+        #[allow(unsafe_code)]
+        // SAFETY: the union began as all zeros and SIOCGIFHWADDR, which succeeded, wrote a
+        // sockaddr to `ifru_hwaddr`; any bits are a valid sockaddr, which is plain integers.
+        let address = unsafe { request.ifr_ifru.ifru_hwaddr };
+        if !matches!(address.sa_family, ARPHRD_ETHER | ARPHRD_LOOPBACK) {
+            return Ok(None);
+        }
+        let [a, b, c, d, e, f, ..] = address.sa_data.map(c_char_bits);
+        Ok(Some([a, b, c, d, e, f]))
+    }
+
+    fn ioctl(&self, code: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+        #[allow(unsafe_code)]
+        // SAFETY: `request` is an exclusive reference to a whole `ifreq` for the time of the call.
+        // The two codes passed here read `ifr_name` (ended by a NUL, see `request_for`) and write
+        // into `ifr_ifru`, never past the structure. The descriptor is open: `self` owns it.
+        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), code, &raw mut *request) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+/// A request naming an interface.
+///
+/// A name that is empty, contains a NUL or is longer than 15 bytes cannot be one: `ENODEV`.
+fn request_for(name: &str) -> io::Result<libc::ifreq> {
+    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains('\0') {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    #[allow(unsafe_code)]
+    // SAFETY: `ifreq` is an array of characters and a union of integers, arrays of integers and a
+    // pointer; all zeros are a valid value of each (the pointer is null).
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (place, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *place = c_char::from_ne_bytes([byte]);
+    }
+    Ok(request)
+}
+
+const fn c_char_bits(character: c_char) -> u8 {
+    let [byte] = character.to_ne_bytes();
+    byte
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_is_known() {
+        let requests = InterfaceRequests::new().expect("a socket");
+        assert!(requests.mtu("lo").expect("lo is there") >= 1280);
+        assert_eq!(requests.mac("lo").expect("lo is there"), Some([0; 6]));
+    }
+
+    #[test]
+    fn what_cannot_be_an_interface_is_none() {
+        let requests = InterfaceRequests::new().expect("a socket");
+        for name in ["", "lo\0", "a-name-much-too-long", "nosuchif"] {
+            let error = requests.mtu(name).expect_err("no such interface");
+            assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "{name}");
+            assert!(requests.mac(name).is_err());
+        }
+    }
+}
