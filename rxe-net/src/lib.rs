@@ -2,6 +2,7 @@
 #![deny(unsafe_code)] // allowed in udp/sys.rs and sys/ alone, which hold the system calls
 
 pub mod batch;
+pub mod faults;
 pub mod host;
 pub mod link;
 mod sys;

@@ -1,0 +1,89 @@
+//! A link with faults in front of another link.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use rxe_core::path::Unreachable;
+use rxe_core::time::Instant;
+
+use super::{FaultStats, Faults};
+use crate::batch::TxBatch;
+use crate::link::{Link, LinkCounters, Sink, TransmitReport};
+
+/// Any link, with [`Faults`] done to what it sends.
+///
+/// A packet that is dropped or held back counts as sent: like on a real network, the sender
+/// does not learn of it.
+#[derive(Debug)]
+pub struct FaultyLink<L> {
+    link: L,
+    faults: Faults,
+    /// Holds what is released until the link has sent it.
+    released: TxBatch,
+}
+
+impl<L: Link> FaultyLink<L> {
+    /// Puts faults in front of a link.
+    pub fn new(link: L, faults: Faults) -> Self {
+        Self { link, faults, released: TxBatch::new() }
+    }
+
+    /// What the faults have done.
+    pub const fn fault_stats(&self) -> FaultStats {
+        self.faults.stats()
+    }
+
+    /// The link behind.
+    pub const fn link(&self) -> &L {
+        &self.link
+    }
+
+    /// The link behind.
+    pub const fn link_mut(&mut self) -> &mut L {
+        &mut self.link
+    }
+}
+
+impl<L: Link> Link for FaultyLink<L> {
+    fn transmit(&mut self, now: Instant, batch: &mut TxBatch) -> TransmitReport {
+        let given = batch.len();
+        self.faults.apply(now, batch);
+        let report = self.link.transmit(now, batch);
+        // What leaves is more or less than what was given; what the caller hears of is the
+        // packets given, and that the host lost some of those that were to leave.
+        let lost = report.lost.min(given);
+        TransmitReport { sent: given - lost, lost }
+    }
+
+    fn receive(&mut self, now: Instant, sink: &mut Sink<'_>) -> io::Result<usize> {
+        self.link.receive(now, sink)
+    }
+
+    fn poll_fds(&self) -> &[RawFd] {
+        self.link.poll_fds()
+    }
+
+    fn poll_unreachable(&mut self) -> Option<Unreachable> {
+        self.link.poll_unreachable()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        [self.faults.poll_timeout(), self.link.poll_timeout()].into_iter().flatten().min()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        // Bounded: each round empties the batch, and nothing new comes to be due at `now`.
+        while self.faults.release(now, &mut self.released) {
+            // Losses are counted by the link; there is no caller to tell.
+            let _ = self.link.transmit(now, &mut self.released);
+            self.released.clear();
+        }
+        self.link.handle_timeout(now);
+    }
+
+    fn counters(&self) -> LinkCounters {
+        let mut counters = self.link.counters();
+        counters.faults += self.faults.stats().total();
+        counters
+    }
+}
