@@ -72,6 +72,75 @@ pub enum ParseError {
         /// The opcode.
         opcode: Opcode,
     },
+    /// The Ethernet frame carries something else: neither GRH, IPv4 nor IPv6 follows.
+    #[error("EtherType 0x{ether_type:04x} is not RoCE's: neither 0x8915, IPv4 nor IPv6")]
+    EtherType {
+        /// The EtherType, behind up to two VLAN tags; below 0x0600 it is an 802.3 length.
+        ether_type: u16,
+    },
+    /// The version field is not the one that the layer needs.
+    #[error("{layer}: version {version} in its first four bits")]
+    IpVersion {
+        /// Where.
+        layer: Layer,
+        /// The version found.
+        version: u8,
+    },
+    /// The IPv4 header is not 20 bytes long: RoCE allows no options.
+    #[error("IPv4: a header of {len} bytes, RoCE's has 20 and no options")]
+    Ipv4HeaderLen {
+        /// The length in bytes that the header states.
+        len: usize,
+    },
+    /// A fragment of a packet. RoCE is never fragmented, and the iCRC needs it whole.
+    #[error("IPv4: a fragment, offset {offset} bytes, more to come: {more}")]
+    Fragment {
+        /// Where it belongs in the whole packet, in bytes.
+        offset: usize,
+        /// Whether more fragments follow it.
+        more: bool,
+    },
+    /// Another protocol follows; on IPv6 it may be an extension header, which RoCE has not.
+    #[error("{layer}: next header {next_header} is not RoCE's")]
+    NextHeader {
+        /// The layer that names it.
+        layer: Layer,
+        /// The IP protocol number.
+        next_header: u8,
+    },
+    /// The packet goes to another UDP port than 4791.
+    #[error("UDP: destination port {port}, RoCE's is 4791")]
+    UdpPort {
+        /// The destination port.
+        port: u16,
+    },
+    /// A length field does not fit what it describes.
+    ///
+    /// A length of 0 may come from a capture of segmentation offload.
+    #[error("{layer}: its length field says {stated} bytes, {expected} are expected")]
+    Length {
+        /// The layer whose field it is.
+        layer: Layer,
+        /// The value of the field, in bytes.
+        stated: usize,
+        /// The value that would fit: the least, or the only one.
+        expected: usize,
+    },
+}
+
+impl ParseError {
+    /// Whether it says that the bytes are another protocol's, rather than a bad RoCE packet.
+    pub const fn is_foreign(&self) -> bool {
+        match self {
+            Self::EtherType { .. } | Self::NextHeader { .. } | Self::UdpPort { .. } => true,
+            Self::Truncated { .. }
+            | Self::UnknownOpcode { .. }
+            | Self::IpVersion { .. }
+            | Self::Ipv4HeaderLen { .. }
+            | Self::Fragment { .. }
+            | Self::Length { .. } => false,
+        }
+    }
 }
 
 /// Why a packet was not written.

@@ -1,8 +1,11 @@
 //! Wire formats of RoCE, InfiniBand management datagrams and the rxe uAPI.
 #![forbid(unsafe_code)]
+#![warn(clippy::indexing_slicing)]
 
+mod crc;
 pub mod error;
 pub mod hdr;
+pub mod icrc;
 pub mod ids;
 pub mod opcode;
 pub mod packet;

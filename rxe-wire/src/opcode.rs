@@ -269,6 +269,7 @@ impl OpcodeInfo {
     }
 
     /// Makes a row: lengths, offsets and the two flags follow from the set of headers.
+    #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
     const fn new(
         name: &'static str,
         opcode: Opcode,

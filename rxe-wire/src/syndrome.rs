@@ -194,6 +194,7 @@ impl RnrTimer {
 
     /// The time in nanoseconds, from 10,000 (code 1) to 655,360,000 (code 0).
     #[inline]
+    #[expect(clippy::indexing_slicing, reason = "five bits cannot leave a table of 32")]
     pub const fn as_nanos(self) -> u64 {
         RNR_TIMER_10_US[(self.0 & VALUE_MASK) as usize] as u64 * 10_000
     }
