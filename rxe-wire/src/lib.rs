@@ -7,10 +7,12 @@ pub mod error;
 pub mod hdr;
 pub mod icrc;
 pub mod ids;
+pub mod mad;
 pub mod opcode;
 pub mod packet;
 pub mod psn;
 pub mod syndrome;
+pub mod uapi;
 
 pub use error::{EmitError, ParseError};
 pub use ids::{LKey, Msn, PKey, QKey, Qpn, RKey};
