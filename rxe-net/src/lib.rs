@@ -6,3 +6,4 @@ pub mod faults;
 pub mod host;
 pub mod link;
 mod sys;
+pub mod udp;

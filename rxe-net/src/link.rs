@@ -142,6 +142,9 @@ pub struct LinkCounters {
     pub unreachable: u64,
     /// Times that segmentation offload was refused and the link sent with less of it from then.
     pub gso_fallbacks: u64,
+    /// Messages that the kernel dropped because the receive buffer was full, as far as it told:
+    /// with the next message that comes. A message is a packet or a coalesced run of them.
+    pub receive_overflows: u64,
     /// System calls that sent.
     pub send_calls: u64,
     /// System calls that received, the empty ones too.
@@ -163,6 +166,7 @@ impl AddAssign for LinkCounters {
         self.pending_errors += other.pending_errors;
         self.unreachable += other.unreachable;
         self.gso_fallbacks += other.gso_fallbacks;
+        self.receive_overflows += other.receive_overflows;
         self.send_calls += other.send_calls;
         self.receive_calls += other.receive_calls;
         self.faults += other.faults;

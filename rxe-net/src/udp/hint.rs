@@ -1,0 +1,105 @@
+//! ICMP errors about packets that a socket sent, from its error queue.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use gid_table::Gid;
+use rxe_core::path::Unreachable;
+use rxe_wire::{Psn, Qpn};
+
+use super::steer::ROCE_PORT;
+use super::sys::{self, Control, InMessage, RecvRing};
+
+/// Offset of `ee_origin` in `struct sock_extended_err`.
+const ORIGIN_OFFSET: usize = 4;
+/// Bytes of BTH, whose destination QPN and PSN identify the packet.
+const BTH_LEN: usize = 12;
+
+/// Empties the error queue of a socket; gives `found` what the ICMP errors there were about.
+///
+/// Returns how many entries the queue had. Errors of this host, such as a packet longer than the
+/// MTU of the interface, are dropped: the call that caused them has told them.
+pub(super) fn drain(
+    fd: BorrowedFd<'_>,
+    ring: &mut RecvRing,
+    mut found: impl FnMut(Unreachable),
+) -> io::Result<usize> {
+    let mut entries = 0;
+    loop {
+        let count = match ring.receive(fd, libc::MSG_ERRQUEUE) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(entries),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        entries += count;
+        for index in 0..count {
+            if let Some(hint) = ring.message(index).as_ref().and_then(parse) {
+                found(hint);
+            }
+        }
+    }
+}
+
+/// Reads an entry of the error queue: its bytes are those quoted after the UDP header, and its
+/// address is the one that the packet was sent to.
+fn parse(message: &InMessage<'_>) -> Option<Unreachable> {
+    sys::controls(message.control).find(is_icmp)?;
+    let to = message.from.filter(|to| to.port() == ROCE_PORT)?;
+    let bth = message.bytes.get(..BTH_LEN)?;
+    let number = |at: usize| u32::from_be_bytes([0, bth[at], bth[at + 1], bth[at + 2]]);
+    Some(Unreachable {
+        destination: Gid::from_ip(to.ip()),
+        dest_qpn: Qpn::new(number(5)),
+        psn: Psn::new(number(9)),
+    })
+}
+
+fn is_icmp(control: &Control<'_>) -> bool {
+    let expected = match (control.level, control.kind) {
+        (libc::SOL_IP, libc::IP_RECVERR) => libc::SO_EE_ORIGIN_ICMP,
+        (libc::SOL_IPV6, libc::IPV6_RECVERR) => libc::SO_EE_ORIGIN_ICMP6,
+        _ => return false,
+    };
+    control.data.get(ORIGIN_OFFSET) == Some(&expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+
+    fn control(level: i32, kind: i32, origin: u8) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend((size_of::<usize>() + 8 + 16).to_ne_bytes());
+        bytes.extend(level.to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend([111, 0, 0, 0, origin, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        bytes
+    }
+
+    fn read(to: &str, control: &[u8], bytes: &[u8]) -> Option<Unreachable> {
+        let from: SocketAddr = to.parse().expect("address");
+        let mut bytes = bytes.to_vec();
+        parse(&InMessage { from: Some(from), control, bytes: &mut bytes, truncated: false })
+    }
+
+    #[test]
+    fn a_quoted_bth_becomes_a_hint() {
+        let bth = [0x04, 0, 0xff, 0xff, 0, 0x12, 0x34, 0x56, 0x80, 0x65, 0x43, 0x21];
+        let icmp = control(libc::SOL_IP, libc::IP_RECVERR, 2);
+        let expected = Unreachable {
+            destination: Gid::from_ip("10.0.0.9".parse().expect("ip")),
+            dest_qpn: Qpn::new(0x12_3456),
+            psn: Psn::new(0x65_4321),
+        };
+        assert_eq!(read("10.0.0.9:4791", &icmp, &bth), Some(expected));
+        let icmp6 = control(libc::SOL_IPV6, libc::IPV6_RECVERR, 3);
+        assert!(read("[fd00::9]:4791", &icmp6, &bth).is_some());
+        assert_eq!(read("10.0.0.9:4791", &icmp, &bth[..11]), None, "too short a quote");
+        assert_eq!(read("10.0.0.9:53", &icmp, &bth), None, "not a RoCE packet");
+        let local = control(libc::SOL_IP, libc::IP_RECVERR, 1);
+        assert_eq!(read("10.0.0.9:4791", &local, &bth), None, "an error of this host");
+        assert_eq!(read("10.0.0.9:4791", &icmp[..18], &bth), None, "a cut control message");
+    }
+}

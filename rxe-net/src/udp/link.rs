@@ -1,0 +1,558 @@
+//! The link: packets of a shard over UDP sockets of one local address.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use gid_table::{Gid, GidType};
+use rxe_core::path::{Path, Unreachable};
+use rxe_core::time::Instant;
+use rxe_wire::icrc::IcrcFlow;
+
+use super::check::IcrcChecker;
+use super::hint;
+use super::socket::{self, BufferSizes, TxKey, TxSockets};
+use super::steer::{BindError, Membership, ROCE_PORT};
+use super::sys::{self, InMessage, MAX_SEND, OutMessage, RawAddress, RecvRing};
+use crate::batch::{ICRC_LEN, TxBatch, TxPacket};
+use crate::link::{Link, LinkCounters, Sink, TransmitReport};
+
+/// Segments that a call takes at most, from the newest kernel to the oldest: the link begins with
+/// the first and goes on when the kernel refuses (6.18 takes 128, 6.1 takes 64).
+const SEGMENT_LIMITS: [usize; 3] = [128, 64, 1];
+/// Bytes that a call takes at most: the largest IPv4 packet less its headers.
+const MAX_SEND_BYTES: usize = 65_535 - 20 - 8;
+/// Messages that one round of receiving takes at most.
+const MAX_RECEIVE: usize = 32;
+/// Hints kept for the runtime; more are dropped, as ICMP itself is.
+const MAX_HINTS: usize = 64;
+/// Times that a send is tried while ICMP errors that came before keep failing it.
+const MAX_ATTEMPTS: usize = 4;
+/// The shortest packet from BTH to iCRC (rule R35).
+const MIN_PACKET: usize = 12 + ICRC_LEN;
+
+/// What a [`UdpLink`] needs to know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UdpConfig {
+    /// The local address: IPv4, or IPv6.
+    pub address: IpAddr,
+    /// Index of the interface, for an IPv6 link-local address; otherwise 0.
+    pub scope_id: u32,
+    /// The shard's slot: the top byte of the QPNs that live on it.
+    pub slot: u8,
+    /// Whether runs of packets leave as one segmented send (`UDP_SEGMENT`).
+    ///
+    /// Switch it off where an adapter or a forwarder cuts them apart with other IPv4
+    /// identifications than Linux does: exact checkers then drop them (facts.md, last section).
+    pub gso: bool,
+    /// Sizes of the socket buffers.
+    pub buffers: BufferSizes,
+}
+
+impl UdpConfig {
+    /// The usual configuration of the shard `slot` on `address`.
+    pub fn new(address: IpAddr, slot: u8) -> Self {
+        Self { address, scope_id: 0, slot, gso: true, buffers: BufferSizes::default() }
+    }
+}
+
+/// Packets of one shard over UDP sockets of one local address: RoCEv2 without privileges.
+///
+/// One socket receives on port 4791; others send, each on a port from 0xC000 up. Over IPv4 the
+/// check of the iCRC is weaker than the exact one: facts.md says why,
+/// and the check in `check.rs` how much.
+/// It does not join multicast groups, nor set the hop limit of multicast packets.
+pub struct UdpLink {
+    config: UdpConfig,
+    gid: Gid,
+    /// Declared before the membership, so that it is dropped before.
+    receiver: Arc<OwnedFd>,
+    _membership: Membership,
+    poll_fds: [RawFd; 1],
+    ring: RecvRing,
+    checker: IcrcChecker,
+    sockets: TxSockets,
+    error_ring: RecvRing,
+    /// The flow that was sealed last, with what it was made of.
+    flow: Option<(Gid, u16, IcrcFlow)>,
+    /// Index in [`SEGMENT_LIMITS`].
+    segment_limit: usize,
+    hints: VecDeque<Unreachable>,
+    counters: LinkCounters,
+}
+
+impl fmt::Debug for UdpLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UdpLink")
+            .field("config", &self.config)
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Consecutive packets of a batch that leave as one message.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// Index of the first packet.
+    first: usize,
+    /// Number of packets; all as long as the first, but the last may be shorter.
+    count: usize,
+}
+
+impl UdpLink {
+    /// Opens the sockets of a shard.
+    ///
+    /// # Errors
+    ///
+    /// See [`BindError`].
+    pub fn open(config: UdpConfig) -> Result<Self, BindError> {
+        let UdpConfig { address, scope_id, slot, gso, buffers } = config;
+        let local = socket::socket_address(address, ROCE_PORT, scope_id);
+        let prepare = |fd: &_| socket::prepare_receiver(fd, address, buffers);
+        let (membership, receiver) = Membership::join(local, slot, prepare)?;
+        Ok(Self {
+            config,
+            gid: Gid::from_ip(address),
+            poll_fds: [receiver.as_raw_fd()],
+            receiver,
+            _membership: membership,
+            ring: RecvRing::new(MAX_RECEIVE),
+            checker: IcrcChecker::new(address),
+            sockets: TxSockets::new(local, slot, buffers),
+            error_ring: RecvRing::new(4),
+            flow: None,
+            segment_limit: if gso { 0 } else { SEGMENT_LIMITS.len() - 1 },
+            hints: VecDeque::with_capacity(MAX_HINTS),
+            counters: LinkCounters::default(),
+        })
+    }
+
+    /// The GID that this link sends from and receives for.
+    pub const fn gid(&self) -> Gid {
+        self.gid
+    }
+
+    /// Segments that one send takes at most at present; 1 when segmentation is off.
+    pub fn max_segments(&self) -> usize {
+        SEGMENT_LIMITS[self.segment_limit]
+    }
+
+    /// Size of the receive buffer in bytes of the kernel's own accounting (`SO_RCVBUF`).
+    ///
+    /// A packet takes more of it than its length: facts.md tells how many fit.
+    ///
+    /// # Errors
+    ///
+    /// That of the system call.
+    pub fn receive_buffer(&self) -> io::Result<usize> {
+        let size = sys::get_int(self.receiver.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF)?;
+        Ok(usize::try_from(size).unwrap_or_default())
+    }
+
+    /// As [`Link::receive`], with the sink known to the compiler.
+    ///
+    /// # Errors
+    ///
+    /// As [`Link::receive`].
+    pub fn receive_with(&mut self, mut sink: impl FnMut(&Path, &[u8])) -> io::Result<usize> {
+        let Self { receiver, ring, checker, counters, gid, .. } = self;
+        counters.receive_calls += 1;
+        let count = match ring.receive(receiver.as_fd(), 0) {
+            Ok(count) => count,
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => return Ok(0),
+                _ => return Err(error),
+            },
+        };
+        let before = counters.received;
+        for index in 0..count {
+            if let Some(message) = ring.message(index) {
+                split(&message, *gid, checker, counters, &mut sink);
+            }
+        }
+        Ok((counters.received - before) as usize)
+    }
+
+    /// Whether the packet can go out here at all: RoCEv2, from our address, to one of its family.
+    fn can_send(&self, path: &Path) -> bool {
+        path.gid_type == GidType::RoceV2
+            && path.source == self.gid
+            && path.destination.to_ipv4().is_some() == self.config.address.is_ipv4()
+            && path.vlan.is_none()
+    }
+
+    /// Sends the packets from `first` on that share a socket, as many as one call takes.
+    ///
+    /// Returns how many it dealt with.
+    fn send_group(&mut self, batch: &mut TxBatch, first: usize) -> (usize, TransmitReport) {
+        let head = batch.packets()[first];
+        if !self.can_send(head.path()) {
+            self.counters.foreign += 1;
+            return (1, TransmitReport { sent: 0, lost: 1 });
+        }
+        let mut runs = [Run { first, count: 0 }; MAX_SEND];
+        let mut used = 0;
+        let mut next = first;
+        while used < MAX_SEND && next < batch.len() && shares_socket(&head, &batch.packets()[next])
+        {
+            let count = run_length(batch, next, self.max_segments());
+            runs[used] = Run { first: next, count };
+            used += 1;
+            next += count;
+        }
+        let report = self.deliver(batch, &runs[..used]);
+        (next - first, report)
+    }
+
+    /// Seals and sends runs that share a socket; at most [`MAX_SEND`] of them.
+    fn deliver(&mut self, batch: &mut TxBatch, runs: &[Run]) -> TransmitReport {
+        let mut report = TransmitReport::default();
+        let Some(head) = runs.first().and_then(|run| batch.packets().get(run.first)).copied()
+        else {
+            return report;
+        };
+        let key = tx_key(&head);
+        let (class, hops) = (head.path().traffic_class, head.path().hop_limit);
+        let prepared = self.sockets.get(key).and_then(|socket| {
+            socket.set_header(class, hops)?;
+            Ok(socket.port())
+        });
+        let port = match prepared {
+            Ok(port) => port,
+            Err(error) => {
+                tracing::debug!(%error, ?key, "no socket to send from");
+                return self.lose(runs);
+            }
+        };
+        for run in runs {
+            self.seal(batch, *run, port);
+        }
+        let (mut done, mut attempts) = (0, 0);
+        while let Some(run) = runs.get(done).copied() {
+            match self.send_runs(batch, &runs[done..], key) {
+                Ok(count) => {
+                    for run in &runs[done..done + count] {
+                        report.sent += run.count;
+                        self.count_sent(batch, *run);
+                    }
+                    done += count;
+                    attempts = 0;
+                    if done < runs.len() {
+                        // The next message failed, and the call did not say with what.
+                        self.drain_errors(key);
+                    }
+                }
+                Err(error) => match judge(&error, run, attempts) {
+                    Verdict::Again => {}
+                    Verdict::Pending => {
+                        attempts += 1;
+                        self.counters.pending_errors += 1;
+                        self.drain_errors(key);
+                    }
+                    Verdict::Smaller => {
+                        report += self.send_smaller(batch, run, &error);
+                        done += 1;
+                    }
+                    Verdict::Full => {
+                        report += self.lose(&runs[done..]);
+                        return report;
+                    }
+                    Verdict::Lost => {
+                        tracing::debug!(%error, to = %head.path().destination, "packets lost");
+                        report += self.lose(&runs[done..=done]);
+                        done += 1;
+                        attempts = 0;
+                    }
+                },
+            }
+        }
+        report
+    }
+
+    /// One system call: the first messages of `runs`, which are sealed.
+    fn send_runs(&mut self, batch: &TxBatch, runs: &[Run], key: TxKey) -> io::Result<usize> {
+        let nothing = OutMessage { to: self.destination(&Gid::ZERO, 0), bytes: &[], segment: 0 };
+        let mut messages = [nothing; MAX_SEND];
+        for (message, run) in messages.iter_mut().zip(runs) {
+            let Some(bytes) = batch.sealed_run(run.first, run.count) else { continue };
+            let packet = &batch.packets()[run.first];
+            message.to = self.destination(&packet.path().destination, key.flow_label);
+            message.bytes = bytes;
+            message.segment = if run.count > 1 { packet.sealed_len() as u16 } else { 0 };
+        }
+        self.counters.send_calls += 1;
+        let socket = self.sockets.get(key)?;
+        sys::send_messages(socket.fd(), &messages[..runs.len().min(MAX_SEND)])
+    }
+
+    fn destination(&self, gid: &Gid, flow_label: u32) -> RawAddress {
+        let to = socket::socket_address(gid.to_ip(), ROCE_PORT, self.config.scope_id);
+        RawAddress::new(to, flow_label)
+    }
+
+    /// Gives each packet of a run its iCRC: segment `k` travels with IPv4 identification `k`.
+    fn seal(&mut self, batch: &mut TxBatch, run: Run, port: u16) {
+        let destination = batch.packets()[run.first].path().destination;
+        let flow = match self.flow {
+            Some((gid, from, flow)) if gid == destination && from == port => flow,
+            _ => match self.make_flow(destination, port) {
+                Some(flow) => flow,
+                // Of another family, which `can_send` has refused already.
+                None => return,
+            },
+        };
+        self.flow = Some((destination, port, flow));
+        for segment in 0..run.count {
+            batch.seal(run.first + segment, |packet| {
+                flow.icrc(segment as u16, packet).to_le_bytes()
+            });
+        }
+    }
+
+    fn make_flow(&self, destination: Gid, port: u16) -> Option<IcrcFlow> {
+        match (self.config.address, destination.to_ip()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => Some(IcrcFlow::v4(from, to, port)),
+            (IpAddr::V6(from), IpAddr::V6(to)) => Some(IcrcFlow::v6(from, to, port)),
+            _ => None,
+        }
+    }
+
+    /// Sends a run that the kernel refused as a whole in smaller pieces, and remembers to.
+    ///
+    /// One cause of a refusal is the packet, not the number: longer than the MTU of its route.
+    /// Then single packets are refused too, and segmentation is not to blame.
+    fn send_smaller(&mut self, batch: &mut TxBatch, run: Run, error: &io::Error) -> TransmitReport {
+        let limit = SEGMENT_LIMITS.iter().copied().find(|limit| *limit < run.count).unwrap_or(1);
+        // EIO says that the device cannot do it, so that fewer segments will not help.
+        let limit = if error.raw_os_error() == Some(libc::EIO) { 1 } else { limit };
+        let mut report = TransmitReport::default();
+        let mut first = run.first;
+        let end = run.first + run.count;
+        while first < end {
+            let mut pieces = [Run { first, count: 0 }; MAX_SEND];
+            let mut used = 0;
+            while used < MAX_SEND && first < end {
+                let count = limit.min(end - first);
+                pieces[used] = Run { first, count };
+                used += 1;
+                first += count;
+            }
+            report += self.deliver(batch, &pieces[..used]);
+        }
+        if report.sent > 0 {
+            let index = SEGMENT_LIMITS.iter().position(|known| *known == limit);
+            let index = index.unwrap_or(SEGMENT_LIMITS.len() - 1);
+            if index > self.segment_limit {
+                self.segment_limit = index;
+                self.counters.gso_fallbacks += 1;
+                tracing::info!(limit, %error, "fewer segments per send from now on");
+            }
+        }
+        report
+    }
+
+    /// Counts packets that did not leave as lost (rule R18).
+    fn lose(&mut self, runs: &[Run]) -> TransmitReport {
+        let lost = runs.iter().map(|run| run.count).sum();
+        self.counters.send_errors += lost as u64;
+        TransmitReport { sent: 0, lost }
+    }
+
+    fn count_sent(&mut self, batch: &TxBatch, run: Run) {
+        self.counters.sent += run.count as u64;
+        let bytes = batch.sealed_run(run.first, run.count).map_or(0, <[u8]>::len);
+        self.counters.sent_bytes += bytes as u64;
+    }
+
+    /// Takes the ICMP errors that wait at a sending socket, so that they fail no other send.
+    fn drain_errors(&mut self, key: TxKey) {
+        let Self { sockets, error_ring, hints, counters, .. } = self;
+        let Ok(socket) = sockets.get(key) else { return };
+        let drained = hint::drain(socket.fd(), error_ring, |hint| {
+            counters.unreachable += 1;
+            if hints.len() < MAX_HINTS {
+                hints.push_back(hint);
+            }
+        });
+        if let Err(error) = drained {
+            tracing::debug!(%error, "cannot read the error queue of a socket");
+        }
+    }
+}
+
+impl Link for UdpLink {
+    fn transmit(&mut self, _now: Instant, batch: &mut TxBatch) -> TransmitReport {
+        let mut report = TransmitReport::default();
+        let mut next = 0;
+        while next < batch.len() {
+            let (count, group) = self.send_group(batch, next);
+            next += count;
+            report += group;
+        }
+        batch.clear();
+        report
+    }
+
+    fn receive(&mut self, _now: Instant, sink: &mut Sink<'_>) -> io::Result<usize> {
+        self.receive_with(sink)
+    }
+
+    fn poll_fds(&self) -> &[RawFd] {
+        &self.poll_fds
+    }
+
+    fn poll_unreachable(&mut self) -> Option<Unreachable> {
+        self.hints.pop_front()
+    }
+
+    fn counters(&self) -> LinkCounters {
+        self.counters
+    }
+}
+
+fn tx_key(packet: &TxPacket) -> TxKey {
+    TxKey { slot: packet.dest_qpn().slot(), flow_label: packet.path().flow_label & 0x000f_ffff }
+}
+
+/// Whether a packet leaves by the same socket with the same header as `head`.
+fn shares_socket(head: &TxPacket, packet: &TxPacket) -> bool {
+    let (one, two) = (head.path(), packet.path());
+    tx_key(head) == tx_key(packet)
+        && one.traffic_class == two.traffic_class
+        && one.hop_limit == two.hop_limit
+        && one.source == two.source
+        && one.gid_type == two.gid_type
+        && one.vlan == two.vlan
+        // Of one family: the source is, and the destination must be.
+        && one.destination.to_ipv4().is_some() == two.destination.to_ipv4().is_some()
+}
+
+/// How many packets from `first` on can leave as one message.
+fn run_length(batch: &TxBatch, first: usize, max_segments: usize) -> usize {
+    let packets = &batch.packets()[first..];
+    let head = &packets[0];
+    let (mut end, mut bytes, mut last_len) = (head.offset(), 0, head.sealed_len());
+    for (count, packet) in packets.iter().enumerate().take(max_segments) {
+        let len = packet.sealed_len();
+        let fits = packet.offset() == end
+            && bytes + len <= MAX_SEND_BYTES
+            // A shorter packet ends the run.
+            && last_len == head.sealed_len()
+            && len <= last_len
+            && (count == 0
+                || packet.path() == head.path()
+                    && packet.dest_qpn().slot() == head.dest_qpn().slot());
+        if !fits {
+            return count.max(1);
+        }
+        (end, bytes, last_len) = (end + len, bytes + len, len);
+    }
+    packets.len().min(max_segments)
+}
+
+/// What to do about a send that failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    /// The call was interrupted: repeat it.
+    Again,
+    /// It may be an ICMP error about an earlier packet: take it, and repeat.
+    Pending,
+    /// Segmentation was refused: send smaller pieces.
+    Smaller,
+    /// There is no space for any packet: all are lost.
+    Full,
+    /// This message is lost.
+    Lost,
+}
+
+fn judge(error: &io::Error, run: Run, attempts: usize) -> Verdict {
+    match error.raw_os_error() {
+        Some(libc::EINTR) => Verdict::Again,
+        Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Verdict::Full,
+        Some(libc::EIO | libc::EINVAL) if run.count > 1 => Verdict::Smaller,
+        _ if attempts + 1 < MAX_ATTEMPTS => Verdict::Pending,
+        _ => Verdict::Lost,
+    }
+}
+
+/// Cuts a message into its packets, checks each, and gives the good ones to `sink`.
+fn split(
+    message: &InMessage<'_>,
+    destination: Gid,
+    checker: &mut IcrcChecker,
+    counters: &mut LinkCounters,
+    sink: &mut impl FnMut(&Path, &[u8]),
+) {
+    let Some(from) = message.from else {
+        counters.foreign += 1;
+        return;
+    };
+    let (path, segment) = read_controls(message, from, destination, counters);
+    if message.truncated || !checker.begin(from) {
+        counters.malformed += 1;
+        return;
+    }
+    if message.bytes.is_empty() {
+        counters.malformed += 1;
+        return;
+    }
+    let segment = if segment == 0 { message.bytes.len() } else { segment };
+    for (index, sealed) in message.bytes.chunks(segment).enumerate() {
+        if !(MIN_PACKET..=TxBatch::MAX_PACKET + ICRC_LEN).contains(&sealed.len()) {
+            counters.malformed += 1;
+            continue;
+        }
+        let Some((packet, icrc)) = sealed.split_last_chunk() else { continue };
+        if !checker.is_good(index == 0, packet, u32::from_le_bytes(*icrc)) {
+            counters.icrc_errors += 1;
+            continue;
+        }
+        counters.received += 1;
+        counters.received_bytes += packet.len() as u64;
+        sink(&path, packet);
+    }
+}
+
+/// The path of a message, and the size of its segments, 0 when it is a single packet.
+fn read_controls(
+    message: &InMessage<'_>,
+    from: SocketAddr,
+    destination: Gid,
+    counters: &mut LinkCounters,
+) -> (Path, usize) {
+    let mut path = Path {
+        source: Gid::from_ip(from.ip()),
+        destination,
+        gid_type: GidType::RoceV2,
+        traffic_class: 0,
+        flow_label: 0,
+        hop_limit: 0,
+        vlan: None,
+    };
+    let mut segment = 0;
+    for control in sys::controls(message.control) {
+        let Some(value) = control.int() else { continue };
+        match (control.level, control.kind) {
+            (libc::SOL_UDP, libc::UDP_GRO) => segment = usize::try_from(value).unwrap_or_default(),
+            (libc::SOL_IP, libc::IP_TTL) | (libc::SOL_IPV6, libc::IPV6_HOPLIMIT) => {
+                path.hop_limit = value as u8;
+            }
+            (libc::SOL_IP, libc::IP_TOS) | (libc::SOL_IPV6, libc::IPV6_TCLASS) => {
+                path.traffic_class = value as u8;
+            }
+            // In network order: version, traffic class and flow label.
+            (libc::SOL_IPV6, libc::IPV6_FLOWINFO) => {
+                path.flow_label = u32::from_be(value as u32) & 0x000f_ffff;
+            }
+            // The kernel counts since the socket was made.
+            (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
+                counters.receive_overflows = u64::from(value as u32);
+            }
+            _ => {}
+        }
+    }
+    (path, segment)
+}
