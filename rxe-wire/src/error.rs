@@ -141,6 +141,16 @@ impl ParseError {
             | Self::Length { .. } => false,
         }
     }
+
+    /// The same for bytes that start `offset` bytes earlier.
+    pub(crate) const fn moved(self, offset: usize) -> Self {
+        match self {
+            Self::Truncated { layer, needed, have } => {
+                Self::Truncated { layer, needed: needed + offset, have: have + offset }
+            }
+            other => other,
+        }
+    }
 }
 
 /// Why a packet was not written.
@@ -170,5 +180,31 @@ pub enum EmitError {
         expected: ExtHeaders,
         /// The headers that were given.
         given: ExtHeaders,
+    },
+    /// A value has more bits than its field.
+    #[error("{layer}: {value} does not fit in the field {field}")]
+    FieldTooLarge {
+        /// The layer.
+        layer: Layer,
+        /// The name of the field.
+        field: &'static str,
+        /// The value.
+        value: u32,
+    },
+    /// The packet is longer than IP can carry.
+    #[error("a packet of {len} bytes, at most {max} fit")]
+    PacketTooLong {
+        /// Its length in bytes.
+        len: usize,
+        /// The greatest possible.
+        max: usize,
+    },
+    /// The packet is shorter than BTH.
+    #[error("a packet of {len} bytes, BTH alone has {min}")]
+    PacketTooShort {
+        /// Its length in bytes.
+        len: usize,
+        /// The least possible.
+        min: usize,
     },
 }

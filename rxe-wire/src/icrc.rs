@@ -102,6 +102,15 @@ impl IcrcFlow {
         Self { base: crc::update(SEED, &header), encapsulation: Encapsulation::V1 }
     }
 
+    /// The same flow with "don't fragment" clear; of no effect without IPv4.
+    #[must_use]
+    pub(crate) const fn fragmentable(self) -> Self {
+        match self.encapsulation {
+            Encapsulation::V2Ipv4 => Self { base: self.base ^ DONT_FRAGMENT_SHARE, ..self },
+            Encapsulation::V1 | Encapsulation::V2Ipv6 => self,
+        }
+    }
+
     /// How the packets travel.
     pub const fn encapsulation(&self) -> Encapsulation {
         self.encapsulation

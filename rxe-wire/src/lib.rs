@@ -8,6 +8,7 @@ pub mod hdr;
 pub mod icrc;
 pub mod ids;
 pub mod mad;
+pub mod net;
 pub mod opcode;
 pub mod packet;
 pub mod psn;
