@@ -7,10 +7,12 @@
 mod check;
 mod hint;
 mod link;
+mod raw_pipe;
 mod socket;
 mod steer;
 mod sys;
 
 pub use link::{UdpConfig, UdpLink};
+pub use raw_pipe::{RawPipe, RawPipeReport};
 pub use socket::{BufferSizes, source_port};
 pub use steer::{BindError, ROCE_PORT};

@@ -377,7 +377,7 @@ impl RawSender {
         bytes.extend(bth);
         bytes.extend([0; 4]);
         seal_l3(&mut bytes).expect("a packet");
-        let mut name = vec![0; 16];
+        let mut name = [0; 16];
         name[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
         name[4..8].copy_from_slice(&to.octets());
         // SAFETY: both pointers are to initialised bytes of the lengths given, which outlive the

@@ -245,7 +245,7 @@ pub(crate) struct InMessage<'a> {
 }
 
 /// Bytes of a buffer of a [`RecvRing`]: more than the largest datagram or coalesced buffer.
-const BUFFER_LEN: usize = 65_536;
+pub(crate) const BUFFER_LEN: usize = 65_536;
 
 /// Where the kernel puts one message.
 #[repr(C, align(64))]
