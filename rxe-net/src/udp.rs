@@ -16,3 +16,10 @@ pub use link::{UdpConfig, UdpLink};
 pub use raw_pipe::{RawPipe, RawPipeReport};
 pub use socket::{BufferSizes, source_port};
 pub use steer::{BindError, ROCE_PORT};
+
+/// An address of 127/8 for a unit test, other in test runs at the same time.
+#[cfg(test)]
+fn test_address(host: u8) -> std::net::IpAddr {
+    let run = std::process::id();
+    std::net::Ipv4Addr::new(127, 32 + (run >> 8) as u8 % 32, run as u8, host).into()
+}

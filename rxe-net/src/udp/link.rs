@@ -29,7 +29,7 @@ const MAX_SEND_BYTES: usize = 65_535 - 20 - 8;
 const MAX_RECEIVE: usize = 32;
 /// Hints kept for the runtime; more are dropped, as ICMP itself is.
 const MAX_HINTS: usize = 64;
-/// Times that a send is tried while ICMP errors that came before keep failing it.
+/// Times that a send is repeated while ICMP errors that came before keep failing it.
 const MAX_ATTEMPTS: usize = 4;
 /// The shortest packet from BTH to iCRC (rule R35).
 const MIN_PACKET: usize = 12 + ICRC_LEN;
@@ -248,13 +248,15 @@ impl UdpLink {
                 Err(error) => match judge(&error, run, attempts) {
                     Verdict::Again => {}
                     Verdict::Pending => {
-                        attempts += 1;
                         self.counters.pending_errors += 1;
-                        self.drain_errors(key);
+                        let found = self.drain_errors(key);
+                        // Without an ICMP error there, one more attempt is enough.
+                        attempts = if found == 0 { MAX_ATTEMPTS } else { attempts + 1 };
                     }
                     Verdict::Smaller => {
                         report += self.send_smaller(batch, run, &error);
                         done += 1;
+                        attempts = 0;
                     }
                     Verdict::Full => {
                         report += self.lose(&runs[done..]);
@@ -274,23 +276,30 @@ impl UdpLink {
 
     /// One system call: the first messages of `runs`, which are sealed.
     fn send_runs(&mut self, batch: &TxBatch, runs: &[Run], key: TxKey) -> io::Result<usize> {
-        let nothing = OutMessage { to: self.destination(&Gid::ZERO, 0), bytes: &[], segment: 0 };
-        let mut messages = [nothing; MAX_SEND];
-        for (message, run) in messages.iter_mut().zip(runs) {
-            let Some(bytes) = batch.sealed_run(run.first, run.count) else { continue };
-            let packet = &batch.packets()[run.first];
-            message.to = self.destination(&packet.path().destination, key.flow_label);
-            message.bytes = bytes;
-            message.segment = if run.count > 1 { packet.sealed_len() as u16 } else { 0 };
-        }
+        let count = runs.len().min(MAX_SEND);
         self.counters.send_calls += 1;
-        let socket = self.sockets.get(key)?;
-        sys::send_messages(socket.fd(), &messages[..runs.len().min(MAX_SEND)])
+        if let [run] = runs {
+            let message = self.message(batch, *run, key);
+            return sys::send_messages(self.sockets.get(key)?.fd(), &[message]);
+        }
+        let empty = OutMessage { to: RawAddress::EMPTY, bytes: &[], segment: 0 };
+        let mut messages = [empty; MAX_SEND];
+        for (message, run) in messages.iter_mut().zip(runs) {
+            *message = self.message(batch, *run, key);
+        }
+        sys::send_messages(self.sockets.get(key)?.fd(), &messages[..count])
     }
 
-    fn destination(&self, gid: &Gid, flow_label: u32) -> RawAddress {
-        let to = socket::socket_address(gid.to_ip(), ROCE_PORT, self.config.scope_id);
-        RawAddress::new(to, flow_label)
+    fn message<'a>(&self, batch: &'a TxBatch, run: Run, key: TxKey) -> OutMessage<'a> {
+        let packet = &batch.packets()[run.first];
+        let to = packet.path().destination.to_ip();
+        let to = socket::socket_address(to, ROCE_PORT, self.config.scope_id);
+        OutMessage {
+            to: RawAddress::new(to, key.flow_label),
+            // A run lies in one piece: that is what makes it one.
+            bytes: batch.sealed_run(run.first, run.count).unwrap_or_default(),
+            segment: if run.count > 1 { packet.sealed_len() as u16 } else { 0 },
+        }
     }
 
     /// Gives each packet of a run its iCRC: segment `k` travels with IPv4 identification `k`.
@@ -368,18 +377,21 @@ impl UdpLink {
     }
 
     /// Takes the ICMP errors that wait at a sending socket, so that they fail no other send.
-    fn drain_errors(&mut self, key: TxKey) {
+    ///
+    /// Returns how many errors waited.
+    fn drain_errors(&mut self, key: TxKey) -> usize {
         let Self { sockets, error_ring, hints, counters, .. } = self;
-        let Ok(socket) = sockets.get(key) else { return };
+        let Ok(socket) = sockets.get(key) else { return 0 };
         let drained = hint::drain(socket.fd(), error_ring, |hint| {
             counters.unreachable += 1;
             if hints.len() < MAX_HINTS {
                 hints.push_back(hint);
             }
         });
-        if let Err(error) = drained {
+        drained.unwrap_or_else(|error| {
             tracing::debug!(%error, "cannot read the error queue of a socket");
-        }
+            0
+        })
     }
 }
 
@@ -471,11 +483,30 @@ enum Verdict {
 fn judge(error: &io::Error, run: Run, attempts: usize) -> Verdict {
     match error.raw_os_error() {
         Some(libc::EINTR) => Verdict::Again,
-        Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Verdict::Full,
+        // ENOBUFS is not among them: it says that this message was dropped on its way out.
+        Some(libc::EAGAIN | libc::ENOMEM) => Verdict::Full,
         Some(libc::EIO | libc::EINVAL) if run.count > 1 => Verdict::Smaller,
-        _ if attempts + 1 < MAX_ATTEMPTS => Verdict::Pending,
+        Some(error) if attempts < MAX_ATTEMPTS && may_be_icmp(error) => Verdict::Pending,
         _ => Verdict::Lost,
     }
+}
+
+/// Whether the kernel makes this error of an ICMP message (`icmp_err_convert`,
+/// `icmpv6_err_convert`). A refusal by a filter, EPERM, is not among them.
+fn may_be_icmp(error: i32) -> bool {
+    matches!(
+        error,
+        libc::ECONNREFUSED
+            | libc::EHOSTUNREACH
+            | libc::ENETUNREACH
+            | libc::EHOSTDOWN
+            | libc::ENONET
+            | libc::ENOPROTOOPT
+            | libc::EOPNOTSUPP
+            | libc::EPROTO
+            | libc::EACCES
+            | libc::EMSGSIZE
+    )
 }
 
 /// Cuts a message into its packets, checks each, and gives the good ones to `sink`.
@@ -555,4 +586,119 @@ fn read_controls(
         }
     }
     (path, segment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rxe_core::path::Transmit;
+    use rxe_wire::Qpn;
+
+    fn fill(batch: &mut TxBatch, link: &UdpLink, destination: Gid, count: usize, len: usize) {
+        let path = Path {
+            source: link.gid(),
+            destination,
+            gid_type: GidType::RoceV2,
+            traffic_class: 0,
+            flow_label: 0,
+            hop_limit: 64,
+            vlan: None,
+        };
+        for index in 0..count {
+            let room = batch.room().expect("room");
+            room[..len].fill(index as u8);
+            batch.commit(Transmit { len, path, dest_qpn: Qpn::new(0x09_0000) });
+        }
+    }
+
+    fn receive_all(link: &mut UdpLink) -> usize {
+        let mut count = 0;
+        while let got @ 1.. = link.receive_with(|_, _| ()).expect("receive") {
+            count += got;
+        }
+        count
+    }
+
+    fn open(host: u8) -> UdpLink {
+        UdpLink::open(UdpConfig::new(crate::udp::test_address(host), 9)).expect("a link")
+    }
+
+    #[test]
+    fn a_run_too_long_for_the_kernel_is_cut() {
+        let mut link = open(1);
+        let mut batch = TxBatch::new();
+        fill(&mut batch, &link, link.gid(), 200, 40);
+        // 129 and more are refused, everywhere.
+        let report = link.deliver(&mut batch, &[Run { first: 0, count: 200 }]);
+        assert_eq!(report, TransmitReport { sent: 200, lost: 0 });
+        assert_eq!(receive_all(&mut link), 200);
+        assert_eq!(link.counters().icrc_errors, 0);
+        assert!(link.max_segments() > 1);
+    }
+
+    #[test]
+    fn without_segmentation_in_the_kernel_packets_go_one_by_one() {
+        let mut link = open(2);
+        let mut batch = TxBatch::new();
+        fill(&mut batch, &link, link.gid(), 100, 40);
+        // Without a checksum there is no segmentation: the kernel refuses it with EINVAL.
+        let key = tx_key(&batch.packets()[0]);
+        let socket = link.sockets.get(key).expect("a socket");
+        sys::set_int(socket.fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).expect("set");
+        let report = link.transmit(Instant::ZERO, &mut batch);
+        assert_eq!(report, TransmitReport { sent: 100, lost: 0 });
+        assert_eq!(receive_all(&mut link), 100);
+        assert_eq!((link.max_segments(), link.counters().gso_fallbacks), (1, 1));
+        assert_eq!(link.counters().icrc_errors, 0, "each is sealed anew, for identification 0");
+        let calls = link.counters().send_calls;
+        fill(&mut batch, &link, link.gid(), 40, 40);
+        link.transmit(Instant::ZERO, &mut batch);
+        assert_eq!(link.counters().send_calls, calls + 2, "it is not tried again");
+    }
+
+    #[test]
+    fn r18_a_destination_out_of_reach_is_loss_and_no_reason_to_stop_segmenting() {
+        let mut link = open(3);
+        let mut batch = TxBatch::new();
+        // An address of documentation, RFC 5737: loopback sources cannot reach it.
+        let far = Gid::from_ip("198.51.100.1".parse().expect("ip"));
+        fill(&mut batch, &link, far, 100, 40);
+        let own = link.gid();
+        fill(&mut batch, &link, own, 3, 40);
+        let report = link.transmit(Instant::ZERO, &mut batch);
+        assert_eq!(report, TransmitReport { sent: 3, lost: 100 });
+        assert_eq!(link.counters().send_errors, 100);
+        assert_eq!(link.max_segments(), SEGMENT_LIMITS[0]);
+        assert_eq!(receive_all(&mut link), 3);
+    }
+
+    #[test]
+    fn a_run_ends_where_size_path_slot_or_memory_change() {
+        let link = open(4);
+        let mut batch = TxBatch::new();
+        let own = link.gid();
+        for (count, len) in [(3, 100), (1, 60), (2, 60), (1, 100)] {
+            fill(&mut batch, &link, own, count, len);
+        }
+        let lengths = |batch: &TxBatch, max| {
+            let (mut first, mut lengths) = (0, Vec::new());
+            while first < batch.len() {
+                lengths.push(run_length(batch, first, max));
+                first += lengths[lengths.len() - 1];
+            }
+            lengths
+        };
+        assert_eq!(lengths(&batch, 128), [4, 2, 1]);
+        assert_eq!(lengths(&batch, 2), [2, 2, 2, 1]);
+        assert_eq!(lengths(&batch, 1), [1; 7]);
+        let mut index = 0;
+        batch.retain(|_, _| {
+            index += 1;
+            index != 2
+        });
+        assert_eq!(lengths(&batch, 128), [1, 2, 2, 1]);
+        batch.clear();
+        fill(&mut batch, &link, own, 20, 4092);
+        assert_eq!(lengths(&batch, 128), [15, 5], "64 KiB are the most");
+    }
 }

@@ -251,11 +251,11 @@ mod tests {
 
     #[test]
     fn a_taken_port_is_passed_over_and_sockets_are_bounded() {
-        let address: SocketAddr = "127.77.0.1:0".parse().expect("address");
+        let address = SocketAddr::new(crate::udp::test_address(10), 0);
         let mut sockets = TxSockets::new(address, 3, BufferSizes::default());
         let key = TxKey { slot: 9, flow_label: 0 };
         let wanted = source_port(3, 9, 0);
-        let holder = std::net::UdpSocket::bind(("127.77.0.1", wanted)).expect("bind");
+        let holder = std::net::UdpSocket::bind((address.ip(), wanted)).expect("bind");
         let port = sockets.get(key).expect("socket").port();
         assert_ne!(port, wanted);
         assert!(port >= 0xc000);
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn traffic_class_and_hop_limit_are_set_on_the_socket() {
         for (ip, level, class, hops) in [
-            ("127.77.0.2:0", libc::SOL_IP, libc::IP_TOS, libc::IP_TTL),
+            ("127.0.0.1:0", libc::SOL_IP, libc::IP_TOS, libc::IP_TTL),
             ("[::1]:0", libc::SOL_IPV6, libc::IPV6_TCLASS, libc::IPV6_UNICAST_HOPS),
         ] {
             let address: SocketAddr = ip.parse().expect("address");

@@ -28,6 +28,9 @@ pub(crate) struct RawAddress {
 }
 
 impl RawAddress {
+    /// No address, for places not used.
+    pub(crate) const EMPTY: Self = Self { bytes: [0; 32], len: 0 };
+
     /// The address of `to`, with `flow_label` when it is IPv6.
     pub(crate) fn new(to: SocketAddr, flow_label: u32) -> Self {
         let mut bytes = [0; 32];
