@@ -1,6 +1,43 @@
 //! A RoCE transport engine without I/O.
-pub mod path;
-pub mod time;
+//!
+//! No sockets, threads, clock or randomness of the OS: packets, time and seed are arguments. The
+//! same engine runs over sockets, in a simulator and under a fuzzer. It sees packets from BTH on;
+//! what lies below, and the iCRC, is the business of a link (crate rxe-net), which gets addresses as
+//! data ([`Path`]).
+//!
+//! A [`Device`] is what all threads share: protection domains, registered memory, completion
+//! queues, GIDs, events. A [`Shard`] owns queue pairs and runs under one lock; see there for the
+//! order of calls. [`QueuePair`] is what threads post through.
+//!
+//! Counterpart of `drivers/infiniband/sw/rxe` in Linux.
+#![deny(unsafe_code)]
 
+pub mod config;
+pub mod counters;
+pub mod cq;
+pub mod device;
+pub mod errno;
+pub mod error;
+pub mod event;
+pub mod mem;
+pub mod path;
+pub mod pd;
+pub mod qp;
+mod rng;
+pub mod shard;
+pub mod time;
+mod timer;
+pub mod wc;
+mod window;
+pub mod wq;
+
+pub use config::{DeviceConfig, Limits, Seed};
+pub use counters::{Counter, Counters};
+pub use cq::{CompletionChannel, CompletionQueue, CqId, Notify};
+pub use device::{Device, Port};
+pub use error::{CreateQpError, ModifyQpError};
+pub use event::AsyncEvent;
 pub use path::{Path, Transmit, Unreachable};
+pub use qp::QueuePair;
+pub use shard::Shard;
 pub use time::Instant;

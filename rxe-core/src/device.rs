@@ -1,0 +1,191 @@
+//! A device: what all its shards share.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use gid_table::GidTable;
+use parking_lot::{Mutex, RwLock};
+
+use crate::config::{DeviceConfig, Limits};
+use crate::counters::{Counter, Counters};
+use crate::cq::{CompletionChannel, CompletionQueue, CqId, CreateCqError};
+use crate::event::EventQueue;
+use crate::mem::MemoryTable;
+use crate::pd::PdId;
+use crate::qp::Mtu;
+use crate::rng::SecretRng;
+
+/// A port of a device.
+#[derive(Debug)]
+pub struct Port {
+    /// The port's GIDs.
+    pub gids: RwLock<GidTable>,
+    active_mtu: AtomicU32,
+}
+
+impl Port {
+    /// Makes a port of its GIDs and the largest path MTU that its link can carry.
+    pub fn new(gids: GidTable, active_mtu: Mtu) -> Self {
+        Self { gids: RwLock::new(gids), active_mtu: AtomicU32::new(active_mtu as u32) }
+    }
+
+    /// The largest path MTU that the link can carry now (`active_mtu` of `struct ibv_port_attr`).
+    pub fn active_mtu(&self) -> Mtu {
+        let value = self.active_mtu.load(Ordering::Relaxed);
+        Mtu::ALL.into_iter().find(|mtu| *mtu as u32 == value).unwrap_or(Mtu::M256)
+    }
+
+    /// Changes the largest path MTU; queue pairs that are connected keep theirs.
+    pub fn set_active_mtu(&self, mtu: Mtu) {
+        self.active_mtu.store(mtu as u32, Ordering::Relaxed);
+    }
+}
+
+/// Why a protection domain cannot be made (`ibv_alloc_pd`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("all {max} protection domains of the device are in use (max_pd)")]
+pub struct AllocPdError {
+    /// The limit.
+    pub max: u32,
+}
+
+impl AllocPdError {
+    /// The errno that `ibv_alloc_pd` would set.
+    pub fn errno(&self) -> i32 {
+        crate::errno::ENOMEM
+    }
+}
+
+/// What all shards of a device share: domains, memory keys, completion queues, GIDs, counters.
+///
+/// Everything here may be used by any thread at any time. Nothing on the data path takes a lock
+/// that belongs to the whole device. Where several locks are held, the order is shard, receive
+/// queue, completion queue.
+#[derive(Debug)]
+pub struct Device {
+    config: DeviceConfig,
+    memory: MemoryTable,
+    ports: Vec<Port>,
+    events: Arc<EventQueue>,
+    pds: Mutex<Numbers>,
+    cqs: Mutex<Numbers>,
+    counters: Mutex<Vec<Arc<Counters>>>,
+}
+
+/// Numbers given out, each to one object at a time.
+#[derive(Debug, Default)]
+struct Numbers {
+    used: HashSet<u32>,
+    last: u32,
+}
+
+impl Numbers {
+    fn take(&mut self, max: u32) -> Option<u32> {
+        if self.used.len() >= max as usize {
+            return None;
+        }
+        loop {
+            self.last = self.last.wrapping_add(1);
+            if self.used.insert(self.last) {
+                return Some(self.last);
+            }
+        }
+    }
+}
+
+impl Device {
+    /// Makes a device with these ports, counted from 1.
+    pub fn new(config: DeviceConfig, ports: Vec<Port>) -> Arc<Self> {
+        let memory = MemoryTable::new(config.limits.max_mr, SecretRng::new(config.seed));
+        Arc::new(Self {
+            memory,
+            ports,
+            events: Arc::new(EventQueue::new(config.limits.max_async_events)),
+            pds: Mutex::default(),
+            cqs: Mutex::default(),
+            counters: Mutex::default(),
+            config,
+        })
+    }
+
+    /// How it was made.
+    pub fn config(&self) -> &DeviceConfig {
+        &self.config
+    }
+
+    /// Its capacities.
+    pub fn limits(&self) -> &Limits {
+        &self.config.limits
+    }
+
+    /// Its registered memory.
+    pub fn memory(&self) -> &MemoryTable {
+        &self.memory
+    }
+
+    /// Its ports; the first is port 1.
+    pub fn ports(&self) -> &[Port] {
+        &self.ports
+    }
+
+    /// A port by its number, counted from 1.
+    pub fn port(&self, number: u8) -> Option<&Port> {
+        self.ports.get(usize::from(number).checked_sub(1)?)
+    }
+
+    /// Its asynchronous events.
+    pub fn events(&self) -> &Arc<EventQueue> {
+        &self.events
+    }
+
+    /// Makes a protection domain (`ibv_alloc_pd`).
+    ///
+    /// # Errors
+    ///
+    /// [`AllocPdError`] when `max_pd` is reached.
+    pub fn alloc_pd(&self) -> Result<PdId, AllocPdError> {
+        let max = self.limits().max_pd;
+        self.pds.lock().take(max).map(PdId).ok_or(AllocPdError { max })
+    }
+
+    /// Frees a protection domain that nothing uses any more (`ibv_dealloc_pd`).
+    pub fn dealloc_pd(&self, pd: PdId) {
+        self.pds.lock().used.remove(&pd.0);
+    }
+
+    /// Makes a completion queue (`ibv_create_cq`).
+    ///
+    /// # Errors
+    ///
+    /// [`CreateCqError`] when `entries` is out of range or `max_cq` is reached.
+    pub fn create_cq(
+        &self,
+        entries: u32,
+        channel: Option<Arc<CompletionChannel>>,
+    ) -> Result<Arc<CompletionQueue>, CreateCqError> {
+        let Limits { max_cq, max_cqe, .. } = self.config.limits;
+        if entries == 0 || entries > max_cqe {
+            return Err(CreateCqError::Entries { entries, max: max_cqe });
+        }
+        let id = self.cqs.lock().take(max_cq).ok_or(CreateCqError::TooMany { max: max_cq })?;
+        let events = self.events.clone();
+        Ok(Arc::new(CompletionQueue::new(CqId(id), entries, channel, events)))
+    }
+
+    /// Frees the number of a completion queue that is going away (`ibv_destroy_cq`).
+    pub fn destroy_cq(&self, cq: CqId) {
+        self.cqs.lock().used.remove(&cq.0);
+    }
+
+    pub(crate) fn new_counters(&self) -> Arc<Counters> {
+        let counters = Arc::new(Counters::default());
+        self.counters.lock().push(counters.clone());
+        counters
+    }
+
+    /// A counter, summed over all shards.
+    pub fn counter(&self, counter: Counter) -> u64 {
+        self.counters.lock().iter().map(|counters| counters.get(counter)).sum()
+    }
+}

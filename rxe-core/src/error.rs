@@ -1,0 +1,170 @@
+//! Errors of the calls that make, change and destroy queue pairs.
+
+use gid_table::{Gid, QueryGidError};
+use rxe_wire::Qpn;
+
+use crate::errno::{EADDRNOTAVAIL, EINVAL, ENODEV, ENOMEM, EOPNOTSUPP};
+use crate::qp::{QpAttrMask, QpState, QpType};
+
+/// Why a queue pair cannot be made (`ibv_create_qp`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CreateQpError {
+    /// The service is not there yet.
+    #[error("queue pairs of type {0:?} are not supported yet: only RC is")]
+    Unsupported(QpType),
+    /// A capacity is above the device's limit.
+    #[error("{what} {asked} is above the device's limit of {max}")]
+    Capacity {
+        /// Which capacity.
+        what: &'static str,
+        /// What was asked for.
+        asked: u32,
+        /// The limit.
+        max: u32,
+    },
+    /// The device's limit of queue pairs is reached.
+    #[error("all {max} queue pairs are in use (max_qp): destroy some")]
+    TooMany {
+        /// The limit.
+        max: u32,
+    },
+}
+
+impl CreateQpError {
+    /// The errno that `ibv_create_qp` would set.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Unsupported(_) => EOPNOTSUPP,
+            Self::Capacity { .. } => EINVAL,
+            Self::TooMany { .. } => ENOMEM,
+        }
+    }
+}
+
+/// Why a queue pair cannot be changed (`ibv_modify_qp`); it is as before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModifyQpError {
+    /// There is no such queue pair.
+    #[error("there is no QP {0}")]
+    NoSuchQp(Qpn),
+    /// There is no such transition.
+    #[error("a QP of type {qp_type:?} cannot go from {from:?} to {to:?}: {hint}")]
+    Transition {
+        /// Its service.
+        qp_type: QpType,
+        /// The state it is in.
+        from: QpState,
+        /// The state asked for.
+        to: QpState,
+        /// What would be right.
+        hint: &'static str,
+    },
+    /// Attributes are missing, or there are some that the transition does not allow.
+    #[error("from {from:?} to {to:?}: missing attributes [{}], not allowed [{}]",
+        names(*.missing), names(*.not_allowed))]
+    Attributes {
+        /// The state it is in.
+        from: QpState,
+        /// The state asked for.
+        to: QpState,
+        /// Attributes that must be given and were not.
+        missing: QpAttrMask,
+        /// Attributes that were given and must not be.
+        not_allowed: QpAttrMask,
+    },
+    /// The state is not the one that the caller named as the current one.
+    #[error("the QP is in state {actual:?}, not {expected:?} as cur_state says")]
+    CurrentState {
+        /// What the caller believes.
+        expected: QpState,
+        /// What is.
+        actual: QpState,
+    },
+    /// An attribute's value is out of range.
+    #[error("{what} is {value}, but must be at most {max}")]
+    Value {
+        /// Which attribute.
+        what: &'static str,
+        /// Its value.
+        value: u32,
+        /// The largest that there is.
+        max: u32,
+    },
+    /// There is no such port.
+    #[error("port {port} does not exist: this device has ports 1 to {ports}")]
+    Port {
+        /// What was asked for.
+        port: u8,
+        /// How many there are.
+        ports: u8,
+    },
+    /// The path MTU is above what the port can send.
+    #[error("path MTU {asked} is above the port's active MTU of {active}: use {active} or less")]
+    PathMtu {
+        /// Bytes asked for.
+        asked: usize,
+        /// Bytes that the port can send.
+        active: usize,
+    },
+    /// The source GID index has no entry.
+    #[error("{error}{}", suggestion(*.suggested))]
+    GidIndex {
+        /// What is wrong with the index.
+        error: QueryGidError,
+        /// An index that would work.
+        suggested: Option<(u32, Gid)>,
+    },
+    /// The source GID is not an address of this host, so nothing can be sent from it.
+    #[error("GID index {index} ({gid}) is not an address of this host{}", suggestion(*.suggested))]
+    GidNotOwned {
+        /// The index asked for.
+        index: u32,
+        /// Its GID.
+        gid: Gid,
+        /// An index that would work.
+        suggested: Option<(u32, Gid)>,
+    },
+    /// Source and destination are of different families.
+    #[error("no way from {source_gid} to {dgid}: one is IPv4, the other IPv6{}",
+        suggestion(*.suggested))]
+    Family {
+        /// The source GID.
+        source_gid: Gid,
+        /// The destination GID.
+        dgid: Gid,
+        /// An index that would work.
+        suggested: Option<(u32, Gid)>,
+    },
+    /// The destination GID is zero.
+    #[error("the destination GID is zero: set av.dgid to a GID of the peer")]
+    NoDestination,
+}
+
+impl ModifyQpError {
+    /// The errno that `ibv_modify_qp` returns.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Port { .. } => ENODEV,
+            Self::GidNotOwned { .. } => EADDRNOTAVAIL,
+            Self::NoSuchQp(_)
+            | Self::Transition { .. }
+            | Self::Attributes { .. }
+            | Self::CurrentState { .. }
+            | Self::Value { .. }
+            | Self::PathMtu { .. }
+            | Self::GidIndex { .. }
+            | Self::Family { .. }
+            | Self::NoDestination => EINVAL,
+        }
+    }
+}
+
+fn names(mask: QpAttrMask) -> String {
+    mask.iter_names().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
+}
+
+fn suggestion(suggested: Option<(u32, Gid)>) -> String {
+    suggested.map_or_else(String::new, |(index, gid)| format!("; index {index} ({gid}) would work"))
+}

@@ -1,0 +1,383 @@
+//! The memory table: from a key and an address to bytes, with every check on the way.
+//!
+//! A key is the index of a slot, in its upper 24 bits, and a random variant in its low byte. Each
+//! slot has a lock of its own: copies hold it shared, deregistration takes it alone. So once
+//! [`MemoryTable::deregister`] has returned, nothing touches the memory any more, and nothing on
+//! the data path takes a lock that belongs to the whole device.
+
+mod region;
+pub mod shared;
+
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use rxe_wire::{LKey, RKey};
+
+pub use region::AccessFlags;
+pub use shared::{Backing, DmaBuf, Fault};
+
+use crate::pd::PdId;
+use crate::rng::SecretRng;
+use region::Region;
+
+/// Slots allocated at a time; the table grows by whole chunks, which never move.
+const CHUNK: usize = 1024;
+
+/// Why a key does not give the access asked for.
+///
+/// On the local side it becomes a completion error, towards a peer a NAK (rules R11, R20, R32).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AccessFault {
+    /// No live registration has this key.
+    #[error("key 0x{key:08x} is not registered")]
+    NoSuchKey {
+        /// The key that was given.
+        key: u32,
+    },
+    /// The registration belongs to another protection domain.
+    #[error("key 0x{key:08x} belongs to another protection domain than the queue pair")]
+    OtherPd {
+        /// The key that was given.
+        key: u32,
+    },
+    /// The region was not registered with the access asked for.
+    #[error("key 0x{key:08x} allows {allowed:?}, but {needed:?} is needed")]
+    NotAllowed {
+        /// The key that was given.
+        key: u32,
+        /// What the region allows.
+        allowed: AccessFlags,
+        /// What was asked for.
+        needed: AccessFlags,
+    },
+    /// The range is not within the region.
+    #[error(
+        "{len} bytes at 0x{addr:x} are not within key 0x{key:08x} (0x{iova:x}, {length} bytes)"
+    )]
+    OutOfRange {
+        /// The key that was given.
+        key: u32,
+        /// First address asked for.
+        addr: u64,
+        /// Number of bytes asked for.
+        len: u64,
+        /// First address of the region.
+        iova: u64,
+        /// Size of the region in bytes.
+        length: u64,
+    },
+    /// The memory itself failed under the access.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+/// Why memory could not be registered (`ibv_reg_mr`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RegMrError {
+    /// The range leaves the memory that was given, or wraps around.
+    #[error("{length} bytes at offset {offset} leave the {size} bytes of memory given")]
+    OutOfBounds {
+        /// Offset of the first byte.
+        offset: usize,
+        /// Bytes to register.
+        length: u64,
+        /// Bytes there are.
+        size: usize,
+    },
+    /// The addresses would wrap around the end of the address space.
+    #[error("{length} bytes from address 0x{iova:x} on wrap around the end of the address space")]
+    Wraps {
+        /// Address of the first byte.
+        iova: u64,
+        /// Bytes to register.
+        length: u64,
+    },
+    /// Remote writes or atomics were asked for without local write.
+    #[error("{access:?}: remote write and remote atomic access also need LOCAL_WRITE")]
+    NeedsLocalWrite {
+        /// The access asked for.
+        access: AccessFlags,
+    },
+    /// The device's limit of registrations is reached.
+    #[error("all {max} memory regions of the device are in use: deregister some, or raise max_mr")]
+    TooMany {
+        /// The limit (`max_mr`).
+        max: u32,
+    },
+}
+
+impl RegMrError {
+    /// The errno that `ibv_reg_mr` would set.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::TooMany { .. } => crate::errno::ENOMEM,
+            Self::OutOfBounds { .. } | Self::Wraps { .. } | Self::NeedsLocalWrite { .. } => {
+                crate::errno::EINVAL
+            }
+        }
+    }
+}
+
+/// The keys of a registration (`lkey` and `rkey` of `struct ibv_mr`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct MrKeys {
+    /// Key for the host's own work requests.
+    pub lkey: LKey,
+    /// Key for peers.
+    pub rkey: RKey,
+}
+
+#[derive(Debug, Default)]
+struct Slot(RwLock<Option<Region>>);
+
+/// Which slots are free, and the random variants of keys.
+#[derive(Debug)]
+struct Allocator {
+    /// Free slots, each with the variant of its last key.
+    free: Vec<(u32, u8)>,
+    next: u32,
+    rng: SecretRng,
+}
+
+/// All registrations of a device.
+#[derive(Debug)]
+pub struct MemoryTable {
+    chunks: Box<[OnceLock<Box<[Slot]>>]>,
+    allocator: Mutex<Allocator>,
+    max: u32,
+}
+
+impl MemoryTable {
+    /// Makes an empty table for at most `max` registrations (at most 2^24 - 1).
+    pub(crate) fn new(max: u32, rng: SecretRng) -> Self {
+        let max = max.min((1 << 24) - 1);
+        let chunks = (max as usize + 1).div_ceil(CHUNK);
+        Self {
+            chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
+            // Index 0 stays unused: a key of 0 is what programs pass when they have none.
+            allocator: Mutex::new(Allocator { free: Vec::new(), next: 1, rng }),
+            max,
+        }
+    }
+
+    /// Registers `length` bytes of `backing` from `offset` on, under the addresses from `iova` on.
+    ///
+    /// Counterpart of `ibv_reg_mr_iova2`.
+    ///
+    /// # Errors
+    ///
+    /// [`RegMrError`] when the range is not there, the access flags contradict each other, or
+    /// `max_mr` is reached.
+    pub fn register(
+        &self,
+        pd: PdId,
+        backing: Arc<dyn Backing>,
+        offset: usize,
+        length: u64,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<MrKeys, RegMrError> {
+        let size = backing.len();
+        let inside = usize::try_from(length)
+            .ok()
+            .and_then(|length| offset.checked_add(length))
+            .is_some_and(|end| end <= size);
+        if !inside {
+            return Err(RegMrError::OutOfBounds { offset, length, size });
+        }
+        if iova.checked_add(length).is_none() {
+            return Err(RegMrError::Wraps { iova, length });
+        }
+        if access.intersects(AccessFlags::REMOTE_CHANGES)
+            && !access.contains(AccessFlags::LOCAL_WRITE)
+        {
+            return Err(RegMrError::NeedsLocalWrite { access });
+        }
+        let (index, variant) = self.allocate()?;
+        let region = Region { variant, pd, iova, length, access, offset, backing };
+        let slot = self.slot_or_grow(index);
+        *slot.0.write() = Some(region);
+        let key = index << 8 | u32::from(variant);
+        Ok(MrKeys { lkey: LKey::new(key), rkey: RKey::new(key) })
+    }
+
+    /// Ends a registration; waits for the copies that are under way.
+    ///
+    /// Returns whether there was one. Counterpart of `ibv_dereg_mr`.
+    pub fn deregister(&self, keys: MrKeys) -> bool {
+        let key = keys.lkey.get();
+        let Some(slot) = self.slot(key >> 8) else { return false };
+        let mut guard = slot.0.write();
+        if !guard.as_ref().is_some_and(|region| u32::from(region.variant) == key & 0xff) {
+            return false;
+        }
+        let region = guard.take();
+        drop(guard);
+        drop(region);
+        self.allocator.lock().free.push((key >> 8, key as u8));
+        true
+    }
+
+    fn allocate(&self) -> Result<(u32, u8), RegMrError> {
+        let mut allocator = self.allocator.lock();
+        let (index, last) = match allocator.free.pop() {
+            Some((index, last)) => (index, Some(last)),
+            None if allocator.next <= self.max => {
+                allocator.next += 1;
+                (allocator.next - 1, None)
+            }
+            None => return Err(RegMrError::TooMany { max: self.max }),
+        };
+        // A variant other than the slot's last, so that a key just freed never matches again.
+        let mut variant = allocator.rng.byte();
+        while Some(variant) == last {
+            variant = allocator.rng.byte();
+        }
+        Ok((index, variant))
+    }
+
+    fn slot_or_grow(&self, index: u32) -> &Slot {
+        let index = index as usize;
+        let chunk = self.chunks[index / CHUNK]
+            .get_or_init(|| (0..CHUNK).map(|_| Slot::default()).collect());
+        &chunk[index % CHUNK]
+    }
+
+    fn slot(&self, index: u32) -> Option<&Slot> {
+        let index = index as usize;
+        self.chunks.get(index / CHUNK)?.get()?.get(index % CHUNK)
+    }
+
+    /// Checks an access by key and gives the bytes, locked against deregistration.
+    ///
+    /// `len` of 0 still checks key, domain and access; callers skip the check altogether where a
+    /// zero length makes the key irrelevant (R28).
+    pub(crate) fn access(
+        &self,
+        key: u32,
+        pd: PdId,
+        addr: u64,
+        len: u64,
+        needed: AccessFlags,
+    ) -> Result<Span<'_>, AccessFault> {
+        let Some(slot) = self.slot(key >> 8) else { return Err(AccessFault::NoSuchKey { key }) };
+        let guard = slot.0.read();
+        let Some(region) = guard.as_ref() else { return Err(AccessFault::NoSuchKey { key }) };
+        if u32::from(region.variant) != key & 0xff {
+            return Err(AccessFault::NoSuchKey { key });
+        }
+        if region.pd != pd {
+            return Err(AccessFault::OtherPd { key });
+        }
+        // R32: what is asked for must be a subset of what was granted.
+        if !region.access.contains(needed) {
+            return Err(AccessFault::NotAllowed { key, allowed: region.access, needed });
+        }
+        // R33: in u64, without wrapping; `iova + length` was checked when it was registered.
+        let start = addr.checked_sub(region.iova);
+        let inside = start
+            .is_some_and(|start| start.checked_add(len).is_some_and(|end| end <= region.length));
+        let (true, Some(start)) = (inside, start) else {
+            let (iova, length) = (region.iova, region.length);
+            return Err(AccessFault::OutOfRange { key, addr, len, iova, length });
+        };
+        // Fits: `start <= length`, and `offset + length` fitted a usize at registration.
+        let offset = region.offset + start as usize;
+        Ok(Span { guard, offset })
+    }
+}
+
+/// Checked registered bytes; as long as it lives, deregistration waits.
+#[derive(Debug)]
+pub(crate) struct Span<'a> {
+    guard: RwLockReadGuard<'a, Option<Region>>,
+    offset: usize,
+}
+
+impl Span<'_> {
+    /// Copies the first bytes of the span out into `to`.
+    pub(crate) fn read(&self, to: &mut [u8]) -> Result<(), AccessFault> {
+        let Some(region) = self.guard.as_ref() else { return Ok(()) };
+        Ok(shared::read(&*region.backing, self.offset, to)?)
+    }
+
+    /// Copies `from` into the first bytes of the span.
+    pub(crate) fn write(&self, from: &[u8]) -> Result<(), AccessFault> {
+        let Some(region) = self.guard.as_ref() else { return Ok(()) };
+        Ok(shared::write(&*region.backing, self.offset, from)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Seed;
+
+    const PD: PdId = PdId(1);
+
+    fn table(max: u32) -> MemoryTable {
+        MemoryTable::new(max, SecretRng::new(Seed::for_test(1)))
+    }
+
+    fn region(table: &MemoryTable, len: usize, iova: u64, access: AccessFlags) -> MrKeys {
+        table.register(PD, Arc::new(DmaBuf::zeroed(len)), 0, len as u64, iova, access).unwrap()
+    }
+
+    #[test]
+    fn r33_ranges_do_not_wrap() {
+        let table = table(16);
+        let keys = region(&table, 4096, u64::MAX - 4096, AccessFlags::empty());
+        let key = keys.lkey.get();
+        let none = AccessFlags::empty();
+        assert!(table.access(key, PD, u64::MAX - 4096, 4096, none).is_ok());
+        assert!(table.access(key, PD, u64::MAX - 10, 4096, none).is_err());
+        assert!(table.access(key, PD, u64::MAX - 10, u64::MAX, none).is_err());
+        assert!(table.access(key, PD, 0, 1, none).is_err());
+        let wrap = table.register(PD, Arc::new(DmaBuf::zeroed(2)), 0, 2, u64::MAX - 1, none);
+        assert_eq!(wrap, Err(RegMrError::Wraps { iova: u64::MAX - 1, length: 2 }));
+    }
+
+    #[test]
+    fn r32_access_must_be_a_subset() {
+        let table = table(16);
+        let keys = region(&table, 64, 0x1000, AccessFlags::REMOTE_READ);
+        let key = keys.rkey.get();
+        assert!(table.access(key, PD, 0x1000, 64, AccessFlags::REMOTE_READ).is_ok());
+        assert!(matches!(
+            table.access(key, PD, 0x1000, 64, AccessFlags::REMOTE_WRITE),
+            Err(AccessFault::NotAllowed { .. })
+        ));
+        assert!(matches!(
+            table.access(key, PdId(2), 0x1000, 64, AccessFlags::REMOTE_READ),
+            Err(AccessFault::OtherPd { .. })
+        ));
+    }
+
+    #[test]
+    fn stale_keys_are_refused() {
+        let table = table(1);
+        let first = region(&table, 64, 0, AccessFlags::empty());
+        assert!(table.deregister(first));
+        assert!(!table.deregister(first), "a second time there is nothing to end");
+        let second = region(&table, 64, 0, AccessFlags::empty());
+        assert_ne!(first.lkey, second.lkey);
+        assert!(table.access(first.lkey.get(), PD, 0, 1, AccessFlags::empty()).is_err());
+        assert!(table.access(second.lkey.get(), PD, 0, 1, AccessFlags::empty()).is_ok());
+        let full = table.register(PD, Arc::new(DmaBuf::zeroed(1)), 0, 1, 0, AccessFlags::empty());
+        assert_eq!(full, Err(RegMrError::TooMany { max: 1 }));
+    }
+
+    #[test]
+    fn r44_keys_stay_unique_past_65536_registrations() {
+        let table = table(70_000);
+        let backing: Arc<dyn Backing> = Arc::new(DmaBuf::zeroed(8));
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..70_000 {
+            let keys = table.register(PD, backing.clone(), 0, 8, 0, AccessFlags::empty()).unwrap();
+            assert!(seen.insert(keys.rkey));
+        }
+        for keys in seen {
+            assert!(table.access(keys.get(), PD, 0, 8, AccessFlags::empty()).is_ok());
+        }
+    }
+}

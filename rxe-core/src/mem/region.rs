@@ -1,0 +1,53 @@
+//! A registered memory region: bytes, the addresses they go by, and what may be done to them.
+
+use std::sync::Arc;
+
+use bitflags::bitflags;
+
+use super::shared::Backing;
+use crate::pd::PdId;
+
+bitflags! {
+    /// What may be done to a memory region or through a QP (`enum ibv_access_flags`).
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct AccessFlags: u32 {
+        /// The host's own receives and READs may write (`IBV_ACCESS_LOCAL_WRITE`).
+        const LOCAL_WRITE = 1;
+        /// A peer may write (`IBV_ACCESS_REMOTE_WRITE`).
+        const REMOTE_WRITE = 1 << 1;
+        /// A peer may read (`IBV_ACCESS_REMOTE_READ`).
+        const REMOTE_READ = 1 << 2;
+        /// A peer may do atomics (`IBV_ACCESS_REMOTE_ATOMIC`).
+        const REMOTE_ATOMIC = 1 << 3;
+        /// Memory windows may be bound (`IBV_ACCESS_MW_BIND`).
+        const MW_BIND = 1 << 4;
+        /// Addresses count from 0 (`IBV_ACCESS_ZERO_BASED`).
+        const ZERO_BASED = 1 << 5;
+        /// No pinning (`IBV_ACCESS_ON_DEMAND`); memory is never pinned here.
+        const ON_DEMAND = 1 << 6;
+        /// Huge pages (`IBV_ACCESS_HUGETLB`); makes no difference here.
+        const HUGETLB = 1 << 7;
+        /// Writes may be reordered (`IBV_ACCESS_RELAXED_ORDERING`); they never are.
+        const RELAXED_ORDERING = 1 << 20;
+    }
+}
+
+impl AccessFlags {
+    /// The flags that let a peer change memory, which also need [`Self::LOCAL_WRITE`].
+    pub const REMOTE_CHANGES: Self = Self::REMOTE_WRITE.union(Self::REMOTE_ATOMIC);
+}
+
+/// A live registration, behind one slot of the memory table.
+#[derive(Debug)]
+pub(crate) struct Region {
+    /// Low byte of both keys: changes whenever the slot is used anew.
+    pub(crate) variant: u8,
+    pub(crate) pd: PdId,
+    /// The address that the first byte goes by.
+    pub(crate) iova: u64,
+    pub(crate) length: u64,
+    pub(crate) access: AccessFlags,
+    /// Offset of the first byte within the backing.
+    pub(crate) offset: usize,
+    pub(crate) backing: Arc<dyn Backing>,
+}

@@ -1,0 +1,358 @@
+//! Registered bytes: the one file of this crate that touches them, and the only `unsafe` in it.
+//!
+//! The program and its peers may read and write registered memory at any time, so no Rust
+//! reference to it ever exists (design.md, "Registered memory"). Everything goes through copies
+//! between it and private buffers:
+//!
+//! * copies never hold a `&[u8]` or `&mut [u8]` of registered memory, only a raw pointer;
+//! * on x86-64 they are a loop in assembly, which the compiler can neither reorder into something
+//!   else nor assume anything about; elsewhere, under Miri, and with `--cfg rxe_strict_mem`, each
+//!   byte is a relaxed atomic access;
+//! * they go in ascending order, the last byte last, since programs poll on it (R61). x86-64 keeps
+//!   the order of stores; elsewhere the last byte is stored with release ordering;
+//! * they are fallible: a range outside the backing is a [`Fault`], and so is, later, memory that a
+//!   C program has unmapped.
+
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Memory that can be registered.
+///
+/// # Safety
+///
+/// For as long as the value lives, the bytes from `base()` to `base() + len()` must stay mapped for
+/// reading and writing, and must only be accessed by raw pointers, atomics, or code outside Rust:
+/// never through a Rust reference while a work request or a peer may touch them. `base()` and
+/// `len()` must return the same values every time, and the range must not wrap around the end of
+/// the address space.
+pub unsafe trait Backing: Send + Sync + std::fmt::Debug {
+    /// Address of the first byte.
+    fn base(&self) -> NonNull<u8>;
+
+    /// Number of bytes.
+    fn len(&self) -> usize;
+
+    /// Whether there are no bytes at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// An access that the memory behind a key could not satisfy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("registered memory: {len} bytes at offset {offset} lie outside the {size} bytes there are")]
+pub struct Fault {
+    /// Offset of the first byte asked for.
+    pub offset: usize,
+    /// Number of bytes asked for.
+    pub len: usize,
+    /// Number of bytes that the backing has.
+    pub size: usize,
+}
+
+/// Owned memory for registration: zeroed, page-aligned, reachable only by copies.
+///
+/// Any thread may copy in or out at any time, also while the engine does; bytes that are written
+/// at the same time come out as either value.
+#[derive(Debug)]
+pub struct DmaBuf {
+    base: NonNull<u8>,
+    len: usize,
+    layout: Layout,
+}
+
+// SAFETY: `DmaBuf` owns its allocation, and gives access to it only by the copies and atomics of
+// this file, which are free of data races by construction (see the module comment).
+unsafe impl Send for DmaBuf {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for DmaBuf {}
+
+// SAFETY: the allocation lives as long as the value, `base` and `len` never change, an allocation
+// never wraps, and no method hands out a reference to its bytes.
+unsafe impl Backing for DmaBuf {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl DmaBuf {
+    /// Alignment of the first byte.
+    pub const ALIGN: usize = 4096;
+
+    /// Allocates `len` zero bytes.
+    ///
+    /// # Panics
+    ///
+    /// When `len` exceeds `isize::MAX` less a page, which no allocator could serve. Running out of
+    /// memory ends the process, as for any Rust allocation.
+    pub fn zeroed(len: usize) -> Self {
+        // At least one byte, so that the allocation has an address of its own.
+        let layout = Layout::from_size_align(len.max(1), Self::ALIGN)
+            .expect("a buffer must be smaller than half of the address space");
+        // SAFETY: the layout's size is not zero.
+        let raw = unsafe { alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(raw) else { handle_alloc_error(layout) };
+        Self { base, len, layout }
+    }
+
+    /// Number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Address of the first byte, as work requests and peers name it.
+    pub fn addr(&self) -> u64 {
+        self.base.as_ptr() as u64
+    }
+
+    /// Copies bytes from `offset` on out into `to`.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] when the range leaves the buffer; nothing is copied then.
+    pub fn read_at(&self, offset: usize, to: &mut [u8]) -> Result<(), Fault> {
+        read(self, offset, to)
+    }
+
+    /// Copies `from` into the buffer from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] when the range leaves the buffer; nothing is copied then.
+    pub fn write_at(&self, offset: usize, from: &[u8]) -> Result<(), Fault> {
+        write(self, offset, from)
+    }
+
+    /// Reads the aligned 64-bit word at `offset` with acquire ordering.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] when the word leaves the buffer or `offset` is not a multiple of 8.
+    pub fn load_u64(&self, offset: usize) -> Result<u64, Fault> {
+        let word = word(self, offset)?;
+        Ok(word.load(Ordering::Acquire))
+    }
+}
+
+impl Drop for DmaBuf {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `zeroed` with this very layout, and freed only here.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) }
+    }
+}
+
+/// Checks a range against a backing and gives the address of its first byte.
+fn locate(memory: &(impl Backing + ?Sized), offset: usize, len: usize) -> Result<*mut u8, Fault> {
+    let size = memory.len();
+    match offset.checked_add(len) {
+        // SAFETY: `offset` lies within the backing or one past its end, which is one object.
+        Some(end) if end <= size => Ok(unsafe { memory.base().as_ptr().add(offset) }),
+        _ => Err(Fault { offset, len, size }),
+    }
+}
+
+/// The aligned 64-bit word at `offset`, as an atomic.
+fn word(memory: &(impl Backing + ?Sized), offset: usize) -> Result<&AtomicU64, Fault> {
+    let at = locate(memory, offset, 8)?;
+    if !(at as usize).is_multiple_of(8) {
+        return Err(Fault { offset, len: 8, size: memory.len() });
+    }
+    // SAFETY: in bounds and aligned; the backing lives as long as the borrow of `memory`, and its
+    // contract excludes non-atomic Rust accesses meanwhile.
+    Ok(unsafe { AtomicU64::from_ptr(at.cast()) })
+}
+
+/// Copies registered bytes from `offset` on out into `to`.
+///
+/// # Errors
+///
+/// [`Fault`] when the range leaves the backing; nothing is copied then.
+#[inline]
+pub fn read(memory: &(impl Backing + ?Sized), offset: usize, to: &mut [u8]) -> Result<(), Fault> {
+    let from = locate(memory, offset, to.len())?;
+    // SAFETY: `from` is valid for `to.len()` bytes by the check and the backing's contract; `to` is
+    // an exclusive private buffer, so the two do not overlap.
+    unsafe { copy::ascending(from, to.as_mut_ptr(), to.len()) }
+    Ok(())
+}
+
+/// Copies `from` into registered memory from `offset` on, the last byte last (R61).
+///
+/// # Errors
+///
+/// [`Fault`] when the range leaves the backing; nothing is copied then.
+#[inline]
+pub fn write(memory: &(impl Backing + ?Sized), offset: usize, from: &[u8]) -> Result<(), Fault> {
+    let to = locate(memory, offset, from.len())?;
+    // SAFETY: as in `read`, with the roles exchanged: `from` is a private buffer.
+    unsafe { copy::ascending(from.as_ptr(), to, from.len()) }
+    Ok(())
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri), not(rxe_strict_mem)))]
+mod copy {
+    use std::arch::asm;
+
+    /// Copies `len` bytes in ascending order: 64 at a time, then 16, 8, 4, 2 and 1.
+    ///
+    /// # Safety
+    ///
+    /// `from` must be readable and `to` writable for `len` bytes, and they must not overlap.
+    /// Others may access the bytes at the same time.
+    #[inline]
+    pub(super) unsafe fn ascending(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: the loop reads and writes exactly `len` bytes at each pointer, which the caller
+        // vouches for. To the compiler the block is opaque: it may touch any memory, so no
+        // assumption about the racing bytes is made. Each word is loaded and stored whole, and
+        // x86-64 makes stores visible in program order, hence ascending.
+        unsafe {
+            asm!(
+                "cmp {n}, 64",
+                "jb 3f",
+                "2:",
+                "movups {a}, [{s}]",
+                "movups {b}, [{s} + 16]",
+                "movups {c}, [{s} + 32]",
+                "movups {d}, [{s} + 48]",
+                "movups [{t}], {a}",
+                "movups [{t} + 16], {b}",
+                "movups [{t} + 32], {c}",
+                "movups [{t} + 48], {d}",
+                "add {s}, 64",
+                "add {t}, 64",
+                "sub {n}, 64",
+                "cmp {n}, 64",
+                "jae 2b",
+                "3:",
+                "cmp {n}, 16",
+                "jb 4f",
+                "movups {a}, [{s}]",
+                "movups [{t}], {a}",
+                "add {s}, 16",
+                "add {t}, 16",
+                "sub {n}, 16",
+                "jmp 3b",
+                "4:",
+                "test {n}, 8",
+                "jz 5f",
+                "mov {w}, [{s}]",
+                "mov [{t}], {w}",
+                "add {s}, 8",
+                "add {t}, 8",
+                "5:",
+                "test {n}, 4",
+                "jz 6f",
+                "mov {w:e}, [{s}]",
+                "mov [{t}], {w:e}",
+                "add {s}, 4",
+                "add {t}, 4",
+                "6:",
+                "test {n}, 2",
+                "jz 7f",
+                "movzx {w:e}, word ptr [{s}]",
+                "mov [{t}], {w:x}",
+                "add {s}, 2",
+                "add {t}, 2",
+                "7:",
+                "test {n}, 1",
+                "jz 8f",
+                "movzx {w:e}, byte ptr [{s}]",
+                "mov [{t}], {w:l}",
+                "8:",
+                s = inout(reg) from => _,
+                t = inout(reg) to => _,
+                n = inout(reg) len => _,
+                w = out(reg) _,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                options(nostack),
+            );
+        }
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri), not(rxe_strict_mem))))]
+mod copy {
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    /// Copies `len` bytes in ascending order, each by an atomic load and store.
+    ///
+    /// # Safety
+    ///
+    /// `from` must be readable and `to` writable for `len` bytes, and they must not overlap.
+    /// Others may access the bytes at the same time, atomically.
+    pub(super) unsafe fn ascending(from: *const u8, to: *mut u8, len: usize) {
+        for i in 0..len {
+            let last = i + 1 == len;
+            // SAFETY: `i < len`, for which the caller vouches. Casting away `const` is sound, as
+            // the source is only loaded from.
+            let (source, target) = unsafe {
+                (AtomicU8::from_ptr(from.cast_mut().add(i)), AtomicU8::from_ptr(to.add(i)))
+            };
+            let order = if last { Ordering::Release } else { Ordering::Relaxed };
+            target.store(source.load(Ordering::Relaxed), order);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every length across the loop's steps, at every misalignment, against a plain copy.
+    #[test]
+    fn copies_every_length_and_alignment() {
+        let memory = DmaBuf::zeroed(512);
+        let pattern: Vec<u8> = (0..400u32).map(|i| (i * 7 + 3) as u8).collect();
+        let lengths = if cfg!(miri) { 0..40 } else { 0..300 };
+        for len in lengths {
+            for shift in [0, 1, 3, 8, 15] {
+                memory.write_at(0, &[0xee; 512]).unwrap();
+                memory.write_at(shift, &pattern[..len]).unwrap();
+                let mut whole = [0; 512];
+                memory.read_at(0, &mut whole).unwrap();
+                assert!(whole[..shift].iter().all(|&b| b == 0xee));
+                assert_eq!(whole[shift..shift + len], pattern[..len]);
+                assert!(whole[shift + len..].iter().all(|&b| b == 0xee));
+                let mut back = vec![0; len];
+                memory.read_at(shift, &mut back).unwrap();
+                assert_eq!(back, pattern[..len]);
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_outside_fault_and_copy_nothing() {
+        let memory = DmaBuf::zeroed(16);
+        assert_eq!(memory.write_at(9, &[1; 8]), Err(Fault { offset: 9, len: 8, size: 16 }));
+        assert!(memory.write_at(usize::MAX, &[1; 8]).is_err());
+        assert!(memory.read_at(17, &mut []).is_err());
+        assert!(memory.read_at(16, &mut []).is_ok());
+        let mut all = [9; 16];
+        memory.read_at(0, &mut all).unwrap();
+        assert_eq!(all, [0; 16]);
+    }
+
+    #[test]
+    fn words_must_be_aligned() {
+        let memory = DmaBuf::zeroed(24);
+        memory.write_at(8, &0x1122_3344_5566_7788_u64.to_ne_bytes()).unwrap();
+        assert_eq!(memory.load_u64(8), Ok(0x1122_3344_5566_7788));
+        assert!(memory.load_u64(4).is_err());
+        assert!(memory.load_u64(24).is_err());
+    }
+}

@@ -1,0 +1,218 @@
+//! The completer: takes acknowledgements and READ responses, and says what follows from them.
+
+use rxe_wire::{NakCode, Packet, Position, Psn, RnrTimer, Syndrome, SyndromeKind};
+
+use super::send_queue::{Acked, SendQueue};
+use crate::counters::Counter;
+use crate::mem::MemoryTable;
+use crate::pd::PdId;
+use crate::wc::WcStatus;
+use crate::wq::scatter;
+use crate::wq::send::{SendWqe, Started, WqeData};
+
+/// What the completer works with, borrowed from the queue pair and its shard.
+#[derive(Debug)]
+pub(crate) struct CompleterContext<'a> {
+    pub(crate) memory: &'a MemoryTable,
+    pub(crate) pd: PdId,
+    pub(crate) mtu: usize,
+    /// `rnr_retry` of the QP: 7 means for ever (R7).
+    pub(crate) rnr_retry: u8,
+}
+
+/// What is to be done; only the queue pair does it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Disposition {
+    /// The packet means nothing (any more).
+    Ignore(Counter),
+    /// Go on.
+    Go,
+    /// Something was lost: send again from the oldest packet that is not acknowledged.
+    Rewind,
+    /// The peer was not ready: send again after a pause.
+    BackOff(RnrTimer),
+    /// The oldest request failed, and the queue pair with it.
+    Fail(WcStatus),
+}
+
+/// What an incoming response achieved, and what is to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) acked: Acked,
+    pub(crate) disposition: Disposition,
+}
+
+impl Outcome {
+    fn ignore(counter: Counter) -> Self {
+        Self { acked: Acked::default(), disposition: Disposition::Ignore(counter) }
+    }
+}
+
+/// The completer's own state, beside the queue that it shares with the requester.
+#[derive(Debug, Default)]
+pub(crate) struct Completer {
+    /// A loss was reported and answered by resending; until there is progress, further reports
+    /// are about the same loss, and the timers decide (R4).
+    rewound: bool,
+    /// RNR NAKs in a row for the oldest request.
+    rnr_count: u8,
+    /// Times that the ACK timer fired without progress.
+    pub(crate) timeouts: u8,
+    /// Times that the short timer fired without progress.
+    pub(crate) early_resends: u32,
+}
+
+impl Completer {
+    /// Handles an ACK or NAK packet; completed requests go to `done`.
+    pub(crate) fn handle_acknowledge(
+        &mut self,
+        cx: &CompleterContext<'_>,
+        queue: &mut SendQueue,
+        psn: Psn,
+        syndrome: Syndrome,
+        done: impl FnMut(SendWqe),
+    ) -> Outcome {
+        let (upto, accepted) = match syndrome.kind() {
+            SyndromeKind::Ack { .. } => (psn.plus(1), queue.is_awaited(psn)),
+            SyndromeKind::Nak(_) | SyndromeKind::Rnr { .. } => (psn, queue.is_expectable(psn)),
+            SyndromeKind::Reserved(_) => (psn, false),
+        };
+        if !accepted {
+            return Outcome::ignore(Counter::drop_stale_response);
+        }
+        let acked = queue.acknowledge_before(upto, done);
+        self.note_progress(&acked);
+        if acked.stopped_by_read {
+            // R2: the peer is past a READ that we did not get all of: ask for the rest again.
+            return Outcome { acked, disposition: self.rewind_once() };
+        }
+        let disposition = match syndrome.kind() {
+            SyndromeKind::Ack { .. } => Disposition::Go,
+            SyndromeKind::Nak(code) => self.handle_nak(queue, code),
+            SyndromeKind::Rnr { timer } => self.handle_rnr(cx, queue, timer),
+            SyndromeKind::Reserved(_) => Disposition::Ignore(Counter::drop_malformed),
+        };
+        Outcome { acked, disposition }
+    }
+
+    fn handle_nak(&mut self, queue: &SendQueue, code: NakCode) -> Disposition {
+        if !queue.is_outstanding() {
+            return Disposition::Ignore(Counter::drop_stale_response);
+        }
+        match code {
+            NakCode::PsnSequenceError => self.rewind_once(),
+            NakCode::InvalidRequest | NakCode::InvalidRdRequest => {
+                Disposition::Fail(WcStatus::RemInvReqErr)
+            }
+            NakCode::RemoteAccessError => Disposition::Fail(WcStatus::RemAccessErr),
+            NakCode::RemoteOperationalError => Disposition::Fail(WcStatus::RemOpErr),
+            NakCode::Reserved(_) => Disposition::Ignore(Counter::drop_malformed),
+        }
+    }
+
+    fn handle_rnr(
+        &mut self,
+        cx: &CompleterContext<'_>,
+        queue: &SendQueue,
+        timer: RnrTimer,
+    ) -> Disposition {
+        if !queue.is_outstanding() {
+            return Disposition::Ignore(Counter::drop_stale_response);
+        }
+        // R7: 7 means for ever.
+        if cx.rnr_retry < 7 {
+            if self.rnr_count >= cx.rnr_retry {
+                return Disposition::Fail(WcStatus::RnrRetryExcErr);
+            }
+            self.rnr_count += 1;
+        }
+        Disposition::BackOff(timer)
+    }
+
+    /// Handles a READ response; completed requests go to `done`.
+    pub(crate) fn handle_read_response(
+        &mut self,
+        cx: &CompleterContext<'_>,
+        queue: &mut SendQueue,
+        packet: &Packet<'_>,
+        mut done: impl FnMut(SendWqe),
+    ) -> Outcome {
+        let psn = packet.bth().psn;
+        if !queue.is_awaited(psn) {
+            return Outcome::ignore(Counter::drop_stale_response);
+        }
+        // A response answers in order: everything before it has been executed.
+        let mut acked = queue.acknowledge_before(psn, &mut done);
+        self.note_progress(&acked);
+        if acked.stopped_by_read {
+            return Outcome { acked, disposition: self.rewind_once() };
+        }
+        let Some((wqe, started, received)) = queue.awaited_read() else {
+            // A response for something that was no READ.
+            return Outcome { acked, disposition: Disposition::Fail(WcStatus::BadRespErr) };
+        };
+        if let Err(status) = take_payload(cx, wqe, started, received, packet) {
+            return Outcome { acked, disposition: Disposition::Fail(status) };
+        }
+        let received = queue.read_received(done);
+        acked.cost += received.cost;
+        acked.progress = true;
+        self.note_progress(&acked);
+        Outcome { acked, disposition: Disposition::Go }
+    }
+
+    fn note_progress(&mut self, acked: &Acked) {
+        if acked.progress {
+            *self = Self::default();
+        }
+    }
+
+    /// R4: only the first resend for a loss is immediate.
+    fn rewind_once(&mut self) -> Disposition {
+        if std::mem::replace(&mut self.rewound, true) {
+            return Disposition::Go;
+        }
+        Disposition::Rewind
+    }
+
+    /// Notes that a timer has had everything sent again.
+    pub(crate) fn note_resent(&mut self) {
+        self.rewound = true;
+    }
+}
+
+/// Checks a packet of a READ response against what is missing, and stores its payload.
+fn take_payload(
+    cx: &CompleterContext<'_>,
+    wqe: &SendWqe,
+    started: Started,
+    received: u32,
+    packet: &Packet<'_>,
+) -> Result<(), WcStatus> {
+    // R12: an error in the midst of the response is that of the READ.
+    if let Some(aeth) = packet.aeth()
+        && !aeth.syndrome.is_ack()
+    {
+        return Err(WcStatus::BadRespErr);
+    }
+    let offset = u64::from(received) * cx.mtu as u64;
+    let missing = u64::from(wqe.length) - offset;
+    let payload = packet.payload();
+    // R1: a READ asked for again may be answered from any position on, so FIRST and MIDDLE are
+    // alike here; but each but the last of what was asked for fills the path MTU (R29).
+    let ends_request =
+        (received + 1).is_multiple_of(started.chunk) || received + 1 == started.packets;
+    let ends_response = matches!(packet.info().position, Position::Last | Position::Only);
+    if payload.len() as u64 != missing.min(cx.mtu as u64) || ends_response != ends_request {
+        return Err(WcStatus::BadRespErr);
+    }
+    if payload.is_empty() {
+        return Ok(());
+    }
+    let WqeData::Sges(sges) = &wqe.data else { return Err(WcStatus::LocProtErr) };
+    // R11: a bad local key is a completion error.
+    scatter(cx.memory, cx.pd, sges, offset, payload).map_err(|fault| {
+        tracing::debug!(target: "rxe::comp", wr_id = wqe.wr_id, %fault, "cannot store READ data");
+        WcStatus::LocProtErr
+    })
+}

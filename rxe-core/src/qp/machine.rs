@@ -1,0 +1,426 @@
+//! The engine half of a queue pair: composes requester, completer and responder, and is the only
+//! place that changes state, moves timers and flushes.
+
+use std::sync::Arc;
+
+use gid_table::{Gid, GidType};
+use rxe_wire::{Operation, Packet, RnrTimer};
+
+use super::attr::{QpAttr, QpState};
+use super::completer::{Completer, CompleterContext, Disposition, Outcome};
+use super::queue_pair::QueuePair;
+use super::requester::{Emit, Requester, RequesterContext};
+use super::responder::{Responder, ResponderContext, Verdict};
+use super::send_queue::SendQueue;
+use crate::counters::{Counter, Counters};
+use crate::device::Device;
+use crate::event::AsyncEvent;
+use crate::path::Path;
+use crate::time::{Instant, ack_timeout_nanos};
+use crate::timer::{Timer, TimerTable};
+use crate::wc::WcStatus;
+use crate::window::{PeerWindow, Windows};
+
+/// What a queue pair borrows from its shard.
+#[derive(Debug)]
+pub(crate) struct ShardContext<'a> {
+    pub(crate) now: Instant,
+    pub(crate) device: &'a Device,
+    pub(crate) counters: &'a Counters,
+    pub(crate) windows: &'a mut Windows,
+}
+
+/// A connection: set while the QP is in RTR or beyond.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Connection {
+    pub(crate) path: Path,
+    /// The window of the peer, in the shard.
+    pub(crate) window: usize,
+    /// Port and index of the source GID, which is held.
+    pub(crate) source: (u8, u32),
+}
+
+/// The engine half of a queue pair.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    /// Its key in the shard.
+    pub(crate) key: u32,
+    pub(crate) qp: Arc<QueuePair>,
+    pub(crate) attr: QpAttr,
+    pub(crate) connection: Option<Connection>,
+    pub(crate) send: SendQueue,
+    pub(crate) requester: Requester,
+    pub(crate) completer: Completer,
+    pub(crate) responder: Responder,
+    pub(crate) timers: TimerTable,
+    /// What of the window is charged to this queue pair.
+    pub(crate) charged: u64,
+    /// It stands in the shard's ready list.
+    pub(crate) is_ready: bool,
+    /// It stands in the window's waiting list.
+    pub(crate) is_waiting: bool,
+    /// Requests go before replies: changes with each turn, so that neither starves.
+    pub(crate) requests_first: bool,
+    /// An event is to be raised when the send queue is drained.
+    pub(crate) tell_drained: bool,
+    /// The first packet has come in RTR, and the event was raised.
+    pub(crate) established: bool,
+}
+
+impl Machine {
+    pub(crate) fn new(key: u32, qp: Arc<QueuePair>) -> Self {
+        let attr = QpAttr::default();
+        Self {
+            key,
+            qp,
+            attr,
+            connection: None,
+            send: SendQueue::new(attr.sq_psn),
+            requester: Requester::default(),
+            completer: Completer::default(),
+            responder: Responder::new(attr.rq_psn),
+            timers: TimerTable::default(),
+            charged: 0,
+            is_ready: false,
+            is_waiting: false,
+            requests_first: false,
+            tell_drained: false,
+            established: false,
+        }
+    }
+
+    /// Takes over what has been posted; flushes it when the QP is in the error state (R9).
+    pub(crate) fn handle_posted(&mut self) {
+        self.qp.clear_kicked();
+        self.qp.take_posted(&mut self.send.wqes);
+        if self.attr.state == QpState::Err {
+            self.flush();
+        }
+    }
+
+    /// Whether there may be something to send.
+    pub(crate) fn may_send(&self) -> bool {
+        self.responder.owes_reply() || self.send.wqes.len() > self.send.cursor.index
+    }
+
+    /// Builds the next packet into `buf`.
+    pub(crate) fn poll_packet(&mut self, cx: &mut ShardContext<'_>, buf: &mut [u8]) -> Emit {
+        let Some(connection) = self.connection else { return Emit::Idle };
+        if self.requests_first {
+            match self.poll_request(cx, &connection, buf) {
+                Emit::Idle | Emit::NoRoom if self.responder.owes_reply() => {}
+                emit => return emit,
+            }
+        }
+        if self.responder.owes_reply() {
+            let (len, verdict) = self
+                .responder
+                .poll_packet(&responder_context(&self.qp, &self.attr, cx.device, cx.counters), buf);
+            if verdict == Verdict::Fail {
+                self.enter_error(cx);
+            }
+            if len > 0 {
+                return Emit::Packet(len);
+            }
+        }
+        self.poll_request(cx, &connection, buf)
+    }
+
+    fn poll_request(
+        &mut self,
+        cx: &mut ShardContext<'_>,
+        connection: &Connection,
+        buf: &mut [u8],
+    ) -> Emit {
+        let state = self.attr.state;
+        // R5: nothing is sent before the peer's RNR timer has elapsed.
+        if !matches!(state, QpState::Rts | QpState::Sqd) || self.timers.is_set(Timer::RnrWait) {
+            return Emit::Idle;
+        }
+        let Some(window) = cx.windows.get(connection.window) else { return Emit::Idle };
+        let requester_cx = RequesterContext {
+            now: cx.now,
+            memory: cx.device.memory(),
+            pd: self.qp.pd(),
+            mtu: self.attr.path_mtu.bytes(),
+            dest_qpn: self.attr.dest_qpn,
+            max_rd_atomic: self.attr.max_rd_atomic.into(),
+            draining: state == QpState::Sqd,
+            window,
+        };
+        let emit = self.requester.poll_packet(&requester_cx, &mut self.send, buf);
+        match emit {
+            Emit::Packet(_) => {
+                self.sync_window(cx);
+                self.start_timers(cx);
+            }
+            // R8: a request that failed here completes once it is the oldest.
+            Emit::Idle => self.fail_if_front_failed(cx),
+            Emit::NoRoom => {}
+        }
+        emit
+    }
+
+    fn fail_if_front_failed(&mut self, cx: &mut ShardContext<'_>) {
+        if let Some(status) = self.send.wqes.front().and_then(|wqe| wqe.failed) {
+            self.fail(cx, status);
+        }
+    }
+
+    /// Handles a packet whose addresses and keys have been checked.
+    pub(crate) fn handle_packet(&mut self, cx: &mut ShardContext<'_>, packet: &Packet<'_>) {
+        if packet.info().is_response() {
+            // R58.
+            if !matches!(self.attr.state, QpState::Rts | QpState::Sqd) {
+                return cx.counters.bump(Counter::drop_wrong_state);
+            }
+            return self.handle_response(cx, packet);
+        }
+        match self.attr.state {
+            QpState::Rtr | QpState::Rts | QpState::Sqd => {}
+            QpState::Reset | QpState::Init | QpState::Sqe | QpState::Err => {
+                return cx.counters.bump(Counter::drop_wrong_state);
+            }
+        }
+        if self.attr.state == QpState::Rtr && !std::mem::replace(&mut self.established, true) {
+            cx.device.events().push(AsyncEvent::CommEst(self.qp.qpn()));
+        }
+        let responder_cx = responder_context(&self.qp, &self.attr, cx.device, cx.counters);
+        if self.responder.handle_request(&responder_cx, packet) == Verdict::Fail {
+            self.enter_error(cx);
+        }
+    }
+
+    fn handle_response(&mut self, cx: &mut ShardContext<'_>, packet: &Packet<'_>) {
+        let completer_cx = CompleterContext {
+            memory: cx.device.memory(),
+            pd: self.qp.pd(),
+            mtu: self.attr.path_mtu.bytes(),
+            rnr_retry: self.attr.rnr_retry,
+        };
+        let qp = self.qp.clone();
+        let counters = cx.counters;
+        let done = |wqe: crate::wq::send::SendWqe| {
+            counters.bump(Counter::rdma_sends);
+            qp.complete_send(&wqe, WcStatus::Success);
+        };
+        let outcome = match (packet.info().operation, packet.aeth()) {
+            (Operation::Acknowledge, Some(aeth)) => self.completer.handle_acknowledge(
+                &completer_cx,
+                &mut self.send,
+                packet.bth().psn,
+                aeth.syndrome,
+                done,
+            ),
+            (Operation::ReadResponse, _) => {
+                self.completer.handle_read_response(&completer_cx, &mut self.send, packet, done)
+            }
+            _ => return cx.counters.bump(Counter::drop_stale_response),
+        };
+        self.apply(cx, outcome);
+    }
+
+    /// Does what a response calls for.
+    fn apply(&mut self, cx: &mut ShardContext<'_>, outcome: Outcome) {
+        let Outcome { acked, disposition } = outcome;
+        let in_flight = self.send.in_flight();
+        self.sync_window(cx);
+        if acked.progress {
+            self.note_progress(cx, acked.cost);
+        }
+        match disposition {
+            Disposition::Go => {}
+            Disposition::Ignore(counter) => cx.counters.bump(counter),
+            Disposition::Rewind => {
+                cx.counters.bump(Counter::rcvd_seq_err);
+                let now = cx.now;
+                if let Some(window) = self.window(cx) {
+                    window.on_loss(now, in_flight);
+                }
+                self.rewind(cx);
+            }
+            Disposition::BackOff(timer) => {
+                cx.counters.bump(Counter::rcvd_rnr_err);
+                self.rewind(cx);
+                self.timers.stop(Timer::AckTimeout);
+                self.timers.stop(Timer::EarlyResend);
+                self.timers.set(Timer::RnrWait, cx.now.plus_nanos(timer.as_nanos()));
+            }
+            Disposition::Fail(status) => {
+                if status == WcStatus::RnrRetryExcErr {
+                    cx.counters.bump(Counter::retry_rnr_exceeded_err);
+                }
+                self.fail(cx, status);
+            }
+        }
+        self.fail_if_front_failed(cx);
+        self.tell_if_drained(cx);
+    }
+
+    fn note_progress(&mut self, cx: &mut ShardContext<'_>, cost: u64) {
+        let una = self.send.una();
+        let now = cx.now;
+        let probe = self.send.probe.filter(|(psn, _)| psn.is_before(una));
+        if probe.is_some() {
+            self.send.probe = None;
+        }
+        if let Some(window) = self.window(cx) {
+            window.on_progress(now, cost);
+            if let Some((_, sent)) = probe {
+                window.on_round_trip(now.nanos_since(sent));
+            }
+        }
+        // R6: progress starts the timers anew, or stops them when nothing is outstanding.
+        self.timers.stop(Timer::AckTimeout);
+        self.timers.stop(Timer::EarlyResend);
+        if self.send.is_outstanding() {
+            self.start_timers(cx);
+        }
+    }
+
+    /// Starts the timers that watch over requests, where they are not running.
+    fn start_timers(&mut self, cx: &mut ShardContext<'_>) {
+        if !self.timers.is_set(Timer::AckTimeout)
+            && let Some(nanos) = ack_timeout_nanos(self.attr.timeout)
+        {
+            self.timers.set(Timer::AckTimeout, cx.now.plus_nanos(nanos));
+        }
+        if !self.timers.is_set(Timer::EarlyResend) {
+            let backoff = self.completer.early_resends;
+            let nanos = self.window(cx).map_or(0, |window| window.early_resend_nanos(backoff));
+            self.timers.set(Timer::EarlyResend, cx.now.plus_nanos(nanos));
+        }
+    }
+
+    /// Handles one timer that is due.
+    pub(crate) fn handle_timer(&mut self, cx: &mut ShardContext<'_>, timer: Timer) {
+        match timer {
+            // What was held back may go now.
+            Timer::RnrWait => {}
+            Timer::EarlyResend if self.send.is_outstanding() => {
+                cx.counters.bump(Counter::early_resend);
+                self.completer.early_resends += 1;
+                self.resend_after_silence(cx);
+            }
+            Timer::AckTimeout if self.send.is_outstanding() => {
+                if self.completer.timeouts >= self.attr.retry_cnt {
+                    cx.counters.bump(Counter::retry_exceeded_err);
+                    return self.fail(cx, WcStatus::RetryExcErr);
+                }
+                cx.counters.bump(Counter::completer_retry_err);
+                self.completer.timeouts += 1;
+                self.resend_after_silence(cx);
+            }
+            Timer::EarlyResend | Timer::AckTimeout => {}
+        }
+    }
+
+    fn resend_after_silence(&mut self, cx: &mut ShardContext<'_>) {
+        let now = cx.now;
+        if let Some(window) = self.window(cx) {
+            window.on_timeout(now);
+        }
+        self.completer.note_resent();
+        self.rewind(cx);
+        self.start_timers(cx);
+    }
+
+    fn rewind(&mut self, cx: &mut ShardContext<'_>) {
+        self.send.rewind();
+        self.sync_window(cx);
+    }
+
+    fn window<'a>(&self, cx: &'a mut ShardContext<'_>) -> Option<&'a mut PeerWindow> {
+        cx.windows.get_mut(self.connection?.window)
+    }
+
+    /// Brings the window's count of what is under way up to date.
+    fn sync_window(&mut self, cx: &mut ShardContext<'_>) {
+        let in_flight = self.send.in_flight();
+        let charged = std::mem::replace(&mut self.charged, in_flight);
+        if let Some(window) = self.window(cx) {
+            window.in_flight = window.in_flight + in_flight - charged;
+        }
+    }
+
+    pub(crate) fn tell_if_drained(&mut self, cx: &ShardContext<'_>) {
+        let started = self.send.wqes.front().is_some_and(|wqe| wqe.started.is_some());
+        if self.tell_drained && !started {
+            self.tell_drained = false;
+            cx.device.events().push(AsyncEvent::SqDrained(self.qp.qpn()));
+        }
+    }
+
+    /// The oldest request failed: it completes with `status`, everything else is flushed.
+    fn fail(&mut self, cx: &mut ShardContext<'_>, status: WcStatus) {
+        let qpn = self.qp.qpn();
+        tracing::debug!(target: "rxe::comp", %qpn, %status, "request failed");
+        if let Some(wqe) = self.send.wqes.pop_front() {
+            self.qp.complete_send(&wqe, status);
+        }
+        self.enter_error(cx);
+    }
+
+    /// Moves to the error state and flushes both queues, in order (R47).
+    pub(crate) fn enter_error(&mut self, cx: &mut ShardContext<'_>) {
+        self.attr.state = QpState::Err;
+        self.qp.set_state(QpState::Err);
+        self.timers.stop_all();
+        self.qp.take_posted(&mut self.send.wqes);
+        self.flush();
+        self.sync_window(cx);
+    }
+
+    fn flush(&mut self) {
+        for wqe in std::mem::take(&mut self.send.wqes) {
+            self.qp.complete_send(&wqe, WcStatus::WrFlushErr);
+        }
+        self.send.clear();
+        let unfinished = self.responder.take_unfinished();
+        let rest = std::iter::from_fn(|| self.qp.take_recv());
+        for wqe in unfinished.into_iter().chain(rest) {
+            self.qp.complete_recv_error(&wqe, WcStatus::WrFlushErr);
+        }
+    }
+
+    /// Gives back what the connection holds: the source GID, and its part of the window.
+    pub(crate) fn disconnect(&mut self, cx: &mut ShardContext<'_>) {
+        let Some(connection) = self.connection.take() else { return };
+        let charged = std::mem::take(&mut self.charged);
+        cx.windows.release(connection.window, self.key, charged);
+        self.is_waiting = false;
+        let (port, index) = connection.source;
+        if let Some(port) = cx.device.port(port)
+            && let Err(error) = port.gids.write().release(index)
+        {
+            tracing::error!(target: "rxe::qp", %error, "the hold on a GID index was lost");
+        }
+    }
+
+    /// Whether a packet came from the peer of this connection, to our address (R57).
+    pub(crate) fn is_peer(&self, source: Gid, destination: Gid, gid_type: GidType) -> bool {
+        self.connection.is_some_and(|connection| {
+            let path = &connection.path;
+            path.destination == source && path.source == destination && path.gid_type == gid_type
+        })
+    }
+}
+
+fn responder_context<'a>(
+    qp: &'a QueuePair,
+    attr: &QpAttr,
+    device: &'a Device,
+    counters: &'a Counters,
+) -> ResponderContext<'a> {
+    ResponderContext {
+        memory: device.memory(),
+        qp,
+        events: device.events(),
+        counters,
+        mtu: attr.path_mtu.bytes(),
+        access: attr.access,
+        dest_qpn: attr.dest_qpn,
+        max_dest_rd_atomic: attr.max_dest_rd_atomic,
+        min_rnr_timer: RnrTimer::new(attr.min_rnr_timer),
+    }
+}

@@ -1,0 +1,14 @@
+//! Queue pairs: attributes and states, the posting half, and the engine half.
+
+pub mod attr;
+pub(crate) mod completer;
+pub(crate) mod machine;
+mod modify;
+mod queue_pair;
+mod replay;
+pub(crate) mod requester;
+pub(crate) mod responder;
+pub(crate) mod send_queue;
+
+pub use attr::{AddressVector, Mtu, QpAttr, QpAttrMask, QpState, QpType, Transition, transition};
+pub use queue_pair::{QpCaps, QpInit, QueuePair};

@@ -1,0 +1,250 @@
+//! The half of a queue pair that any thread may use: posting, and what is fixed at creation.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use rxe_wire::Qpn;
+
+use super::attr::{QpState, QpType};
+use crate::cq::CompletionQueue;
+use crate::pd::PdId;
+use crate::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
+use crate::wq::recv::{RecvQueue, RecvWqe};
+use crate::wq::send::SendWqe;
+use crate::wq::{PostRecvError, PostSendError, RecvWr, SendWr};
+
+/// Capacities of a queue pair (`struct ibv_qp_cap`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QpCaps {
+    /// Send requests outstanding at most.
+    pub max_send_wr: u32,
+    /// Receive requests posted at most.
+    pub max_recv_wr: u32,
+    /// Scatter/gather entries of a send request.
+    pub max_send_sge: u32,
+    /// Scatter/gather entries of a receive request.
+    pub max_recv_sge: u32,
+    /// Bytes of inline data of a send request.
+    pub max_inline_data: u32,
+}
+
+impl Default for QpCaps {
+    fn default() -> Self {
+        Self {
+            max_send_wr: 128,
+            max_recv_wr: 128,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            max_inline_data: 64,
+        }
+    }
+}
+
+/// How a queue pair is made (`struct ibv_qp_init_attr`).
+#[derive(Clone, Debug)]
+pub struct QpInit {
+    /// Its service.
+    pub qp_type: QpType,
+    /// Its protection domain.
+    pub pd: PdId,
+    /// Where send requests complete.
+    pub send_cq: Arc<CompletionQueue>,
+    /// Where receive requests complete.
+    pub recv_cq: Arc<CompletionQueue>,
+    /// Capacities.
+    pub caps: QpCaps,
+    /// Every send request completes in the queue, signaled or not (`sq_sig_all`).
+    pub signal_all: bool,
+}
+
+/// A queue pair, as any thread may hold and use it (`struct ibv_qp`).
+///
+/// Posting takes only the lock of the one queue; the shard that owns the queue pair does the rest.
+/// Whoever posts must then let the shard know: [`Shard::kick`](crate::Shard::kick) after each
+/// [`post_send`](Self::post_send), and after [`post_recv`](Self::post_recv) when that says so.
+#[derive(Debug)]
+pub struct QueuePair {
+    qpn: Qpn,
+    init: QpInit,
+    state: AtomicU8,
+    outstanding: AtomicU32,
+    posted: Mutex<VecDeque<SendWqe>>,
+    receives: Mutex<RecvQueue>,
+    /// The shard has been told that there is something, and has not looked yet.
+    kicked: AtomicBool,
+}
+
+impl QueuePair {
+    pub(crate) fn new(qpn: Qpn, init: QpInit) -> Self {
+        init.send_cq.attach();
+        init.recv_cq.attach();
+        let receives = RecvQueue::new(init.caps.max_recv_wr, init.caps.max_recv_sge);
+        Self {
+            qpn,
+            init,
+            state: AtomicU8::new(QpState::Reset as u8),
+            outstanding: AtomicU32::new(0),
+            posted: Mutex::new(VecDeque::new()),
+            receives: Mutex::new(receives),
+            kicked: AtomicBool::new(false),
+        }
+    }
+
+    /// Its number.
+    pub fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+
+    /// Its service.
+    pub fn qp_type(&self) -> QpType {
+        self.init.qp_type
+    }
+
+    /// Its protection domain.
+    pub fn pd(&self) -> PdId {
+        self.init.pd
+    }
+
+    /// Its capacities.
+    pub fn caps(&self) -> &QpCaps {
+        &self.init.caps
+    }
+
+    /// Where its send requests complete.
+    pub fn send_cq(&self) -> &Arc<CompletionQueue> {
+        &self.init.send_cq
+    }
+
+    /// Where its receive requests complete.
+    pub fn recv_cq(&self) -> &Arc<CompletionQueue> {
+        &self.init.recv_cq
+    }
+
+    /// What it was made with.
+    pub fn init(&self) -> &QpInit {
+        &self.init
+    }
+
+    /// The state it is in.
+    pub fn state(&self) -> QpState {
+        QpState::from_u8(self.state.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_state(&self, state: QpState) {
+        // The locks order this with posts: one that came before is in the queue when it is
+        // flushed, one that comes after sees the state (R9).
+        let _posted = self.posted.lock();
+        let _receives = self.receives.lock();
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// Posts a send request (`ibv_post_send`).
+    ///
+    /// The shard must be kicked afterwards. A QP in the error state takes it and flushes it (R9).
+    ///
+    /// # Errors
+    ///
+    /// [`PostSendError`]; the request was not taken, and nothing changed.
+    pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostSendError> {
+        let init = &self.init;
+        let wqe = SendWqe::prepare(wr, init.qp_type, &init.caps, init.signal_all)?;
+        let mut posted = self.posted.lock();
+        let state = self.state();
+        if !matches!(state, QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err) {
+            return Err(PostSendError::State { state });
+        }
+        let max = init.caps.max_send_wr;
+        if self.outstanding.load(Ordering::Acquire) >= max {
+            return Err(PostSendError::Full { max });
+        }
+        self.outstanding.fetch_add(1, Ordering::AcqRel);
+        posted.push_back(wqe);
+        Ok(())
+    }
+
+    /// Posts a receive request (`ibv_post_recv`); true when the shard must be kicked, since the QP
+    /// is in the error state and flushes it (R9).
+    ///
+    /// # Errors
+    ///
+    /// [`PostRecvError`]; the request was not taken, and nothing changed.
+    pub fn post_recv(&self, wr: RecvWr<'_>) -> Result<bool, PostRecvError> {
+        let mut receives = self.receives.lock();
+        let state = self.state();
+        if state == QpState::Reset {
+            return Err(PostRecvError::State { state });
+        }
+        receives.post(wr)?;
+        Ok(state == QpState::Err)
+    }
+
+    /// Notes that the shard is about to be told; false when it has been already.
+    pub fn mark_kicked(&self) -> bool {
+        !self.kicked.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn clear_kicked(&self) {
+        self.kicked.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn take_posted(&self, to: &mut VecDeque<SendWqe>) {
+        to.append(&mut self.posted.lock());
+    }
+
+    /// Takes the oldest receive, for a message that has come.
+    pub(crate) fn take_recv(&self) -> Option<RecvWqe> {
+        self.receives.lock().wqes.pop_front()
+    }
+
+    /// Forgets all requests, without completions: the QP goes to RESET.
+    pub(crate) fn clear(&self) {
+        self.posted.lock().clear();
+        self.receives.lock().wqes.clear();
+        self.outstanding.store(0, Ordering::Release);
+    }
+
+    /// Ends a send request: its place is free again before its completion can be seen.
+    pub(crate) fn complete_send(&self, wqe: &SendWqe, status: WcStatus) {
+        self.outstanding.fetch_sub(1, Ordering::AcqRel);
+        if !wqe.signaled && status == WcStatus::Success {
+            return;
+        }
+        let wc = WorkCompletion {
+            wr_id: wqe.wr_id,
+            status,
+            opcode: wqe.op.wc_opcode(),
+            vendor_err: 0,
+            byte_len: wqe.length,
+            imm: 0,
+            qpn: self.qpn,
+            source_qpn: Qpn::new(0),
+            flags: WcFlags::empty(),
+        };
+        self.init.send_cq.push(wc, false);
+    }
+
+    /// Ends a receive request that got no message.
+    pub(crate) fn complete_recv_error(&self, wqe: &RecvWqe, status: WcStatus) {
+        let wc = WorkCompletion {
+            wr_id: wqe.wr_id,
+            status,
+            opcode: WcOpcode::Recv,
+            vendor_err: 0,
+            byte_len: 0,
+            imm: 0,
+            qpn: self.qpn,
+            source_qpn: Qpn::new(0),
+            flags: WcFlags::empty(),
+        };
+        self.init.recv_cq.push(wc, false);
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        self.init.send_cq.detach();
+        self.init.recv_cq.detach();
+    }
+}

@@ -1,0 +1,275 @@
+//! The requester: builds request packets from the send queue, new ones and those to resend.
+
+use rxe_wire::hdr::{Bth, ImmDt, Reth};
+use rxe_wire::{Opcode, PKey, Position, Psn, Qpn};
+
+use super::send_queue::SendQueue;
+use crate::mem::MemoryTable;
+use crate::pd::PdId;
+use crate::time::Instant;
+use crate::wc::WcStatus;
+use crate::window::PeerWindow;
+use crate::wq::send::{SendOp, SendWqe, Started, WqeData};
+use crate::wq::{RemoteAddr, gather};
+
+/// A packet that asks for no acknowledgement is followed by at most so many like it.
+const UNACKNOWLEDGED_RUN: u32 = 15;
+
+/// What the requester works with, borrowed from the queue pair and its shard.
+#[derive(Debug)]
+pub(crate) struct RequesterContext<'a> {
+    pub(crate) now: Instant,
+    pub(crate) memory: &'a MemoryTable,
+    pub(crate) pd: PdId,
+    pub(crate) mtu: usize,
+    pub(crate) dest_qpn: Qpn,
+    pub(crate) max_rd_atomic: u32,
+    /// In SQD: requests that have begun go on, no new one begins.
+    pub(crate) draining: bool,
+    pub(crate) window: &'a PeerWindow,
+}
+
+/// What became of asking for a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Emit {
+    /// A packet of so many bytes stands in the buffer.
+    Packet(usize),
+    /// There is nothing to send now; an acknowledgement, a timer or a post changes that.
+    Idle,
+    /// The window to the peer is full.
+    NoRoom,
+}
+
+/// The requester's own state, beside the queue that it shares with the completer.
+#[derive(Debug, Default)]
+pub(crate) struct Requester {
+    /// Packets sent since the last one that asked for an acknowledgement.
+    unacknowledged_run: u32,
+}
+
+impl Requester {
+    /// Builds the packet at the cursor into `buf`, if one may go now, and moves the cursor.
+    pub(crate) fn poll_packet(
+        &mut self,
+        cx: &RequesterContext<'_>,
+        queue: &mut SendQueue,
+        buf: &mut [u8],
+    ) -> Emit {
+        let Some(wqe) = queue.wqes.get(queue.cursor.index) else { return Emit::Idle };
+        // After one that failed here, nothing more goes out: the QP is about to fail with it.
+        if wqe.failed.is_some() || (cx.draining && wqe.started.is_none()) {
+            return Emit::Idle;
+        }
+        // R10: a fence waits for earlier READs and atomics, and only for those.
+        if wqe.fence && queue.cursor.packet == 0 && queue.reads_outstanding > 0 {
+            return Emit::Idle;
+        }
+        match wqe.op {
+            SendOp::Read { remote } => self.poll_read(cx, queue, remote, buf),
+            SendOp::Send { .. } | SendOp::Write { .. } => self.poll_data(cx, queue, buf),
+        }
+    }
+
+    /// A READ request for what is missing of the current chunk (R1).
+    fn poll_read(
+        &mut self,
+        cx: &RequesterContext<'_>,
+        queue: &mut SendQueue,
+        remote: RemoteAddr,
+        buf: &mut [u8],
+    ) -> Emit {
+        if cx.max_rd_atomic == 0 {
+            queue.wqes[queue.cursor.index].failed = Some(WcStatus::LocQpOpErr);
+            return Emit::Idle;
+        }
+        if queue.reads_outstanding >= cx.max_rd_atomic {
+            return Emit::Idle;
+        }
+        let started = queue.start(cx.mtu, |cost| cx.window.read_chunk(cost));
+        let packet = queue.cursor.packet;
+        let chunk_end = (packet / started.chunk + 1).saturating_mul(started.chunk);
+        let count = chunk_end.min(started.packets) - packet;
+        if !cx.window.has_room(u64::from(count) * u64::from(started.packet_cost)) {
+            return Emit::NoRoom;
+        }
+        let length = queue.wqes[queue.cursor.index].length;
+        // Fits: no more than the length.
+        let offset = (packet as usize * cx.mtu) as u32;
+        let asked = (count as usize * cx.mtu).min((length - offset) as usize) as u32;
+        let psn = started.first_psn.plus(packet);
+        let bth = header(cx, Opcode::RC_READ_REQUEST, psn, 0, true, false);
+        let va = remote.addr.wrapping_add(offset.into());
+        let reth = Reth { va, rkey: remote.rkey, len: asked };
+        let Some(len) = write_headers(buf, &bth, Some(reth), None) else { return Emit::Idle };
+        self.note_sent(cx, queue, psn, true);
+        queue.reads_outstanding += 1;
+        queue.sent(count);
+        Emit::Packet(len)
+    }
+
+    /// The next packet of a SEND or WRITE.
+    fn poll_data(
+        &mut self,
+        cx: &RequesterContext<'_>,
+        queue: &mut SendQueue,
+        buf: &mut [u8],
+    ) -> Emit {
+        let started = queue.start(cx.mtu, |_| 0);
+        let cost = u64::from(started.packet_cost);
+        if !cx.window.has_room(cost) {
+            return Emit::NoRoom;
+        }
+        let packet = queue.cursor.packet;
+        let wqe = &queue.wqes[queue.cursor.index];
+        let psn = started.first_psn.plus(packet);
+        let position = position(packet, started.packets);
+        let fills_window = !cx.window.has_room(2 * cost);
+        let ack_req =
+            position.is_end() || fills_window || self.unacknowledged_run >= UNACKNOWLEDGED_RUN;
+        match build_data(cx, wqe, &started, packet, position, ack_req, buf) {
+            Ok(len) => {
+                self.note_sent(cx, queue, psn, ack_req);
+                queue.sent(1);
+                Emit::Packet(len)
+            }
+            Err(status) => {
+                queue.wqes[queue.cursor.index].failed = Some(status);
+                Emit::Idle
+            }
+        }
+    }
+
+    fn note_sent(
+        &mut self,
+        cx: &RequesterContext<'_>,
+        queue: &mut SendQueue,
+        psn: Psn,
+        ack_req: bool,
+    ) {
+        if !ack_req {
+            self.unacknowledged_run += 1;
+            return;
+        }
+        self.unacknowledged_run = 0;
+        if queue.probe.is_none() && !queue.is_resending() {
+            queue.probe = Some((psn, cx.now));
+        }
+    }
+}
+
+fn position(packet: u32, packets: u32) -> Position {
+    match (packet == 0, packet + 1 == packets) {
+        (true, true) => Position::Only,
+        (true, false) => Position::First,
+        (false, false) => Position::Middle,
+        (false, true) => Position::Last,
+    }
+}
+
+/// Writes a SEND or WRITE packet; a local buffer that cannot be read fails the request (R8).
+fn build_data(
+    cx: &RequesterContext<'_>,
+    wqe: &SendWqe,
+    started: &Started,
+    packet: u32,
+    position: Position,
+    ack_req: bool,
+    buf: &mut [u8],
+) -> Result<usize, WcStatus> {
+    let offset = packet as usize * cx.mtu;
+    let payload_len = (wqe.length as usize - offset).min(cx.mtu);
+    let pad = payload_len.wrapping_neg() & 3;
+    let (opcode, reth, imm) = data_headers(wqe, position);
+    // A solicited event is asked for by the last packet of a message that takes a receive.
+    let solicited = wqe.solicited && position.is_end() && (imm.is_some() || reth.is_none());
+    let psn = started.first_psn.plus(packet);
+    let bth = header(cx, opcode, psn, pad as u8, ack_req, solicited);
+    let too_short = WcStatus::GeneralErr;
+    let headers = write_headers(buf, &bth, reth, imm).ok_or(too_short)?;
+    let end = headers + payload_len;
+    let payload = buf.get_mut(headers..end).ok_or(too_short)?;
+    match &wqe.data {
+        WqeData::Inline(bytes) => {
+            payload.copy_from_slice(bytes.get(offset..offset + payload_len).ok_or(too_short)?);
+        }
+        WqeData::Sges(sges) => {
+            gather(cx.memory, cx.pd, sges, offset as u64, payload).map_err(|fault| {
+                tracing::debug!(target: "rxe::req", wr_id = wqe.wr_id, %fault, "cannot read");
+                WcStatus::LocProtErr
+            })?;
+        }
+    }
+    // R59: the pad is covered by the iCRC, so it must be ours to define.
+    buf.get_mut(end..end + pad).ok_or(too_short)?.fill(0);
+    Ok(end + pad)
+}
+
+/// Opcode and extended headers of a SEND or WRITE packet.
+fn data_headers(wqe: &SendWqe, position: Position) -> (Opcode, Option<Reth>, Option<u32>) {
+    let imm = match wqe.op {
+        SendOp::Send { imm } | SendOp::Write { imm, .. } if position.is_end() => imm,
+        _ => None,
+    };
+    match wqe.op {
+        SendOp::Write { remote, .. } => {
+            let opcode = match (position, imm) {
+                (Position::First, _) => Opcode::RC_WRITE_FIRST,
+                (Position::Middle, _) => Opcode::RC_WRITE_MIDDLE,
+                (Position::Last, None) => Opcode::RC_WRITE_LAST,
+                (Position::Last, Some(_)) => Opcode::RC_WRITE_LAST_WITH_IMM,
+                (Position::Only, None) => Opcode::RC_WRITE_ONLY,
+                (Position::Only, Some(_)) => Opcode::RC_WRITE_ONLY_WITH_IMM,
+            };
+            let RemoteAddr { addr: va, rkey } = remote;
+            let reth = position.is_start().then_some(Reth { va, rkey, len: wqe.length });
+            (opcode, reth, imm)
+        }
+        SendOp::Send { .. } | SendOp::Read { .. } => {
+            let opcode = match (position, imm) {
+                (Position::First, _) => Opcode::RC_SEND_FIRST,
+                (Position::Middle, _) => Opcode::RC_SEND_MIDDLE,
+                (Position::Last, None) => Opcode::RC_SEND_LAST,
+                (Position::Last, Some(_)) => Opcode::RC_SEND_LAST_WITH_IMM,
+                (Position::Only, None) => Opcode::RC_SEND_ONLY,
+                (Position::Only, Some(_)) => Opcode::RC_SEND_ONLY_WITH_IMM,
+            };
+            (opcode, None, imm)
+        }
+    }
+}
+
+fn header(
+    cx: &RequesterContext<'_>,
+    opcode: Opcode,
+    psn: Psn,
+    pad: u8,
+    ack_req: bool,
+    solicited: bool,
+) -> Bth {
+    // R17: all reserved bits are 0, as by default.
+    Bth {
+        opcode,
+        solicited,
+        pad,
+        pkey: PKey::DEFAULT,
+        dest_qpn: cx.dest_qpn,
+        ack_req,
+        psn,
+        ..Bth::default()
+    }
+}
+
+/// Writes BTH and what follows it; `None` when the buffer is too short.
+fn write_headers(buf: &mut [u8], bth: &Bth, reth: Option<Reth>, imm: Option<u32>) -> Option<usize> {
+    bth.write(buf).ok()?;
+    let mut len = Bth::LEN;
+    if let Some(reth) = reth {
+        reth.write(buf.get_mut(len..)?).ok()?;
+        len += Reth::LEN;
+    }
+    if let Some(imm) = imm {
+        ImmDt(imm).write(buf.get_mut(len..)?).ok()?;
+        len += ImmDt::LEN;
+    }
+    Some(len)
+}

@@ -1,0 +1,626 @@
+//! The responder: a chain of checks in the order of Linux's driver that ends in execution or a
+//! refusal, and the replies that follow.
+
+use std::collections::VecDeque;
+
+use rxe_wire::hdr::{Aeth, Bth};
+use rxe_wire::{Msn, NakCode, Opcode, Operation, PKey, Packet, Psn, Qpn, RKey, RnrTimer, Syndrome};
+
+use super::QueuePair;
+use super::replay::{ReadRecord, ReplayRing};
+use crate::counters::{Counter, Counters};
+use crate::event::{AsyncEvent, EventQueue};
+use crate::mem::{AccessFault, AccessFlags, MemoryTable};
+use crate::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
+use crate::wq::recv::RecvWqe;
+use crate::wq::{MAX_MESSAGE, scatter, total_length};
+
+/// What the responder works with, borrowed from the queue pair and its shard.
+#[derive(Debug)]
+pub(crate) struct ResponderContext<'a> {
+    pub(crate) memory: &'a MemoryTable,
+    pub(crate) qp: &'a QueuePair,
+    pub(crate) events: &'a EventQueue,
+    pub(crate) counters: &'a Counters,
+    pub(crate) mtu: usize,
+    pub(crate) access: AccessFlags,
+    pub(crate) dest_qpn: Qpn,
+    pub(crate) max_dest_rd_atomic: u8,
+    pub(crate) min_rnr_timer: RnrTimer,
+}
+
+/// Why a request is not executed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Refusal {
+    /// It was executed before, and is answered once more.
+    Answered,
+    /// No answer is due.
+    Silent(Counter),
+    /// A request before it is missing (R21).
+    OutOfSequence,
+    /// There is no receive buffer for it.
+    NotReady,
+    /// It cannot be executed; the receive that it took, if any, ends with `status`.
+    Nak { code: NakCode, status: WcStatus },
+}
+
+/// What is to be done after a request; only the queue pair does it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// Go on.
+    Go,
+    /// The QP goes to the error state (the NAK still leaves).
+    Fail,
+}
+
+/// The message that is coming in.
+#[derive(Debug)]
+enum Inbound {
+    /// None has begun.
+    Between,
+    /// A SEND: `offset` bytes have gone into the receive.
+    Send { wqe: RecvWqe, offset: u64 },
+    /// A WRITE: the next byte goes to `va`, and `left` bytes are to come of `total`.
+    Write { va: u64, rkey: RKey, left: u32, total: u32 },
+}
+
+/// A reply that is owed, in the order of the requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reply {
+    /// An ACK or NAK.
+    Acknowledge { psn: Psn, msn: Msn, syndrome: Syndrome },
+    /// A READ response from `psn` on.
+    Read { psn: Psn, msn: Msn, va: u64, rkey: RKey, left: u32, first: bool, replay: bool },
+}
+
+/// The responder's state.
+#[derive(Debug)]
+pub(crate) struct Responder {
+    expected: Psn,
+    msn: Msn,
+    /// The gap, or the missing receive, has been reported; silence until the expected PSN (R21).
+    reported: bool,
+    inbound: Inbound,
+    /// The receive that a WRITE with immediate has taken.
+    taken: Option<RecvWqe>,
+    replies: VecDeque<Reply>,
+    replay: ReplayRing,
+}
+
+impl Responder {
+    pub(crate) fn new(expected: Psn) -> Self {
+        Self {
+            expected,
+            msn: Msn::new(0),
+            reported: false,
+            inbound: Inbound::Between,
+            taken: None,
+            replies: VecDeque::new(),
+            replay: ReplayRing::default(),
+        }
+    }
+
+    /// Whether a reply is owed.
+    pub(crate) fn owes_reply(&self) -> bool {
+        !self.replies.is_empty()
+    }
+
+    /// Forgets what is owed: the QP was moved to another state by its owner.
+    pub(crate) fn forget_replies(&mut self) {
+        self.replies.clear();
+    }
+
+    /// The receive that an unfinished message holds, for flushing.
+    pub(crate) fn take_unfinished(&mut self) -> Option<RecvWqe> {
+        let taken = self.taken.take();
+        match std::mem::replace(&mut self.inbound, Inbound::Between) {
+            Inbound::Send { wqe, .. } => Some(wqe),
+            Inbound::Between | Inbound::Write { .. } => taken,
+        }
+    }
+
+    /// Handles one request packet.
+    pub(crate) fn handle_request(
+        &mut self,
+        cx: &ResponderContext<'_>,
+        packet: &Packet<'_>,
+    ) -> Verdict {
+        match self.execute(cx, packet) {
+            Ok(()) => Verdict::Go,
+            Err(refusal) => self.refuse(cx, packet, refusal),
+        }
+    }
+
+    /// The chain of checks, in the order of Linux's driver.
+    fn execute(&mut self, cx: &ResponderContext<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
+        self.check_psn(cx, packet)?;
+        self.check_op_sequence(packet)?;
+        self.check_op_valid(cx, packet)?;
+        self.take_resource(cx, packet)?;
+        self.check_length(cx, packet)?;
+        self.check_rkey(cx, packet)?;
+        match packet.info().operation {
+            Operation::Send => self.execute_send(cx, packet),
+            Operation::Write => self.execute_write(cx, packet),
+            _ => self.execute_read(cx, packet),
+        }?;
+        self.reported = false;
+        if packet.bth().ack_req && packet.info().operation != Operation::ReadRequest {
+            self.owe_ack(cx, self.expected.minus(1));
+        }
+        Ok(())
+    }
+
+    fn check_psn(&mut self, cx: &ResponderContext<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
+        match packet.bth().psn.distance_from(self.expected) {
+            0 => Ok(()),
+            ahead if ahead > 0 => Err(Refusal::OutOfSequence),
+            _ => Err(self.handle_duplicate(cx, packet)),
+        }
+    }
+
+    /// A request that lies before the expected PSN: answered again, never executed again.
+    fn handle_duplicate(&mut self, cx: &ResponderContext<'_>, packet: &Packet<'_>) -> Refusal {
+        cx.counters.bump(Counter::duplicate_request);
+        match packet.info().operation {
+            // R22: acknowledged with the last PSN that was.
+            Operation::Send | Operation::Write => {
+                self.owe_ack(cx, self.expected.minus(1));
+                Refusal::Answered
+            }
+            Operation::ReadRequest => {
+                let replayed = packet.reth().is_some_and(|reth| {
+                    let psn = packet.bth().psn;
+                    let Some(record) = self.replay.find(psn, reth, cx.mtu) else { return false };
+                    self.owe_replay(cx, psn, reth.va, reth.len, record);
+                    true
+                });
+                // R25: one that is not known any more is dropped.
+                let unknown = Refusal::Silent(Counter::drop_unknown_duplicate);
+                if replayed { Refusal::Answered } else { unknown }
+            }
+            _ => Refusal::Silent(Counter::drop_unknown_duplicate),
+        }
+    }
+
+    /// R24: answers a duplicate READ, unless what it asks for is still on its way out.
+    fn owe_replay(
+        &mut self,
+        cx: &ResponderContext<'_>,
+        psn: Psn,
+        va: u64,
+        len: u32,
+        record: ReadRecord,
+    ) {
+        let still_coming = self.replies.iter().any(|reply| match *reply {
+            Reply::Read { psn: next, left, .. } => {
+                let end = next.plus(packets_of(left, cx.mtu));
+                !next.is_after(psn) && end.is_after(psn)
+            }
+            Reply::Acknowledge { .. } => false,
+        });
+        let replays =
+            self.replies.iter().filter(|r| matches!(r, Reply::Read { replay: true, .. })).count();
+        // At most one replay for each READ that the peer may have outstanding.
+        if still_coming || replays > usize::from(cx.max_dest_rd_atomic) {
+            return;
+        }
+        let (msn, rkey) = (record.msn, record.rkey);
+        let reply = Reply::Read { psn, msn, va, rkey, left: len, first: true, replay: true };
+        self.replies.push_back(reply);
+    }
+
+    fn check_op_sequence(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let info = packet.info();
+        let fits = match (&self.inbound, info.operation) {
+            (Inbound::Between, _) => info.position.is_start(),
+            (Inbound::Send { .. }, Operation::Send) | (Inbound::Write { .. }, Operation::Write) => {
+                !info.position.is_start()
+            }
+            (Inbound::Send { .. } | Inbound::Write { .. }, _) => false,
+        };
+        if fits { Ok(()) } else { Err(invalid_request(WcStatus::RemInvReqErr)) }
+    }
+
+    /// Whether this device has the operation, and this QP allows it.
+    fn check_op_valid(
+        &self,
+        cx: &ResponderContext<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let info = packet.info();
+        let allowed = match info.operation {
+            Operation::Send => !info.with_inv,
+            Operation::Write => cx.access.contains(AccessFlags::REMOTE_WRITE),
+            Operation::ReadRequest => cx.access.contains(AccessFlags::REMOTE_READ),
+            _ => false,
+        };
+        if allowed { Ok(()) } else { Err(invalid_request(WcStatus::RemInvReqErr)) }
+    }
+
+    /// Takes the receive that the message needs, or a place among the READs under way.
+    fn take_resource(
+        &mut self,
+        cx: &ResponderContext<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let info = packet.info();
+        match info.operation {
+            Operation::Send if info.position.is_start() => {
+                let wqe = cx.qp.take_recv().ok_or(Refusal::NotReady)?;
+                self.inbound = Inbound::Send { wqe, offset: 0 };
+            }
+            Operation::Write if info.with_imm => {
+                self.taken = Some(cx.qp.take_recv().ok_or(Refusal::NotReady)?);
+            }
+            Operation::ReadRequest => {
+                let under_way = self
+                    .replies
+                    .iter()
+                    .filter(|reply| matches!(reply, Reply::Read { replay: false, .. }));
+                // R26.
+                if under_way.count() >= usize::from(cx.max_dest_rd_atomic) {
+                    return Err(invalid_request(WcStatus::RemInvReqErr));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// R29: payload and MTU, and the length of the whole message.
+    fn check_length(&self, cx: &ResponderContext<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let info = packet.info();
+        let payload = packet.payload().len() as u64;
+        if !info.payload.check(packet.payload().len(), cx.mtu) {
+            return Err(invalid_request(WcStatus::RemInvReqErr));
+        }
+        match &self.inbound {
+            Inbound::Send { wqe, offset } => {
+                let end = offset + payload;
+                if end > total_length(&wqe.sges) || end > u64::from(MAX_MESSAGE) {
+                    return Err(invalid_request(WcStatus::LocLenErr));
+                }
+            }
+            Inbound::Write { left, .. } => {
+                let left = u64::from(*left);
+                let fits = if info.position.is_end() { payload == left } else { payload < left };
+                if !fits {
+                    return Err(invalid_request(WcStatus::RemInvReqErr));
+                }
+            }
+            Inbound::Between => {
+                let Some(reth) = packet.reth() else { return Ok(()) };
+                let len = u64::from(reth.len);
+                let fits = len <= u64::from(MAX_MESSAGE)
+                    && match info.operation {
+                        Operation::Write if info.position.is_end() => payload == len,
+                        Operation::Write => payload < len,
+                        _ => true,
+                    };
+                if !fits {
+                    return Err(invalid_request(WcStatus::RemInvReqErr));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// R20, R28, R32, R33: the whole range of a WRITE or READ, when it begins.
+    fn check_rkey(&self, cx: &ResponderContext<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let Some(reth) = packet.reth() else { return Ok(()) };
+        if reth.len == 0 {
+            return Ok(());
+        }
+        let needed = match packet.info().operation {
+            Operation::Write => AccessFlags::REMOTE_WRITE,
+            _ => AccessFlags::REMOTE_READ,
+        };
+        let len = reth.len.into();
+        match cx.memory.access(reth.rkey.get(), cx.qp.pd(), reth.va, len, needed) {
+            Ok(_) => Ok(()),
+            Err(fault) => Err(self.access_refused(cx, &fault)),
+        }
+    }
+
+    fn access_refused(&self, cx: &ResponderContext<'_>, fault: &AccessFault) -> Refusal {
+        tracing::debug!(target: "rxe::resp", qpn = %cx.qp.qpn(), %fault, "access refused");
+        Refusal::Nak { code: NakCode::RemoteAccessError, status: WcStatus::LocAccessErr }
+    }
+
+    fn execute_send(
+        &mut self,
+        cx: &ResponderContext<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let Inbound::Send { wqe, offset } = &mut self.inbound else {
+            return Err(invalid_request(WcStatus::RemInvReqErr));
+        };
+        let payload = packet.payload();
+        scatter(cx.memory, cx.qp.pd(), &wqe.sges, *offset, payload).map_err(|fault| {
+            tracing::debug!(target: "rxe::resp", wr_id = wqe.wr_id, %fault, "cannot store");
+            let (code, status) = (NakCode::RemoteOperationalError, WcStatus::LocProtErr);
+            Refusal::Nak { code, status }
+        })?;
+        *offset += payload.len() as u64;
+        // Fits: `check_length` holds it to 2^31.
+        let received = *offset as u32;
+        self.advance(1);
+        if packet.info().position.is_end()
+            && let Inbound::Send { wqe, .. } =
+                std::mem::replace(&mut self.inbound, Inbound::Between)
+        {
+            self.finish_message(cx, packet, Some(wqe), WcOpcode::Recv, received);
+        }
+        Ok(())
+    }
+
+    fn execute_write(
+        &mut self,
+        cx: &ResponderContext<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let payload = packet.payload();
+        let (va, rkey, left, total) = match (packet.reth(), &self.inbound) {
+            (Some(reth), _) => (reth.va, reth.rkey, reth.len, reth.len),
+            (None, Inbound::Write { va, rkey, left, total }) => (*va, *rkey, *left, *total),
+            (None, _) => return Err(invalid_request(WcStatus::RemInvReqErr)),
+        };
+        if !payload.is_empty() {
+            // Checked anew for each packet: the registration may have ended meanwhile.
+            let (key, needed) = (rkey.get(), AccessFlags::REMOTE_WRITE);
+            let len = payload.len() as u64;
+            cx.memory
+                .access(key, cx.qp.pd(), va, len, needed)
+                .and_then(|span| span.write(payload))
+                .map_err(|fault| self.access_refused(cx, &fault))?;
+        }
+        self.advance(1);
+        if packet.info().position.is_end() {
+            self.inbound = Inbound::Between;
+            let taken = self.taken.take();
+            // R38: the bytes written.
+            self.finish_message(cx, packet, taken, WcOpcode::RecvRdmaWithImm, total);
+        } else {
+            // `check_length` made sure that the payload is shorter than what is left.
+            let len = payload.len();
+            let (va, left) = (va.wrapping_add(len as u64), left - len as u32);
+            self.inbound = Inbound::Write { va, rkey, left, total };
+        }
+        Ok(())
+    }
+
+    fn execute_read(
+        &mut self,
+        cx: &ResponderContext<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let Some(reth) = packet.reth() else {
+            return Err(invalid_request(WcStatus::RemInvReqErr));
+        };
+        let (psn, rkey, va, len) = (self.expected, reth.rkey, reth.va, reth.len);
+        self.msn = self.msn.next();
+        let msn = self.msn;
+        self.replay.push(ReadRecord { psn, msn, va, rkey, len });
+        self.replay.keep_last(usize::from(cx.max_dest_rd_atomic));
+        let reply = Reply::Read { psn, msn, va, rkey, left: len, first: true, replay: false };
+        self.replies.push_back(reply);
+        self.advance(packets_of(len, cx.mtu));
+        Ok(())
+    }
+
+    fn advance(&mut self, count: u32) {
+        self.expected = self.expected.plus(count);
+    }
+
+    fn finish_message(
+        &mut self,
+        cx: &ResponderContext<'_>,
+        packet: &Packet<'_>,
+        wqe: Option<RecvWqe>,
+        opcode: WcOpcode,
+        byte_len: u32,
+    ) {
+        self.msn = self.msn.next();
+        cx.counters.bump(Counter::rdma_recvs);
+        let Some(wqe) = wqe else { return };
+        let imm = packet.imm();
+        let wc = WorkCompletion {
+            wr_id: wqe.wr_id,
+            status: WcStatus::Success,
+            opcode,
+            vendor_err: 0,
+            byte_len,
+            imm: imm.unwrap_or(0),
+            qpn: cx.qp.qpn(),
+            source_qpn: cx.dest_qpn,
+            flags: if imm.is_some() { WcFlags::WITH_IMM } else { WcFlags::empty() },
+        };
+        cx.qp.recv_cq().push(wc, packet.bth().solicited);
+    }
+
+    /// Owes an acknowledgement of everything up to `psn`; one that waits already is extended.
+    fn owe_ack(&mut self, cx: &ResponderContext<'_>, psn: Psn) {
+        let ack = Reply::Acknowledge { psn, msn: self.msn, syndrome: Syndrome::ACK_UNLIMITED };
+        match self.replies.back_mut() {
+            Some(Reply::Acknowledge { psn: waiting, msn, syndrome }) if syndrome.is_ack() => {
+                (*waiting, *msn) = (psn, self.msn);
+            }
+            Some(Reply::Read { .. }) => {
+                // It must not overtake the response: the peer would take that for lost (R2).
+                cx.counters.bump(Counter::ack_deferred);
+                self.replies.push_back(ack);
+            }
+            _ => self.replies.push_back(ack),
+        }
+    }
+
+    /// The one place where a refusal becomes a reply, a counter and an effect.
+    fn refuse(
+        &mut self,
+        cx: &ResponderContext<'_>,
+        packet: &Packet<'_>,
+        refusal: Refusal,
+    ) -> Verdict {
+        match refusal {
+            Refusal::Answered => Verdict::Go,
+            Refusal::Silent(counter) => {
+                cx.counters.bump(counter);
+                Verdict::Go
+            }
+            Refusal::OutOfSequence => {
+                cx.counters.bump(Counter::out_of_seq_request);
+                self.report(cx, Syndrome::nak(NakCode::PsnSequenceError));
+                Verdict::Go
+            }
+            Refusal::NotReady => {
+                cx.counters.bump(Counter::send_rnr_err);
+                self.reported = false;
+                self.report(cx, Syndrome::rnr(cx.min_rnr_timer));
+                Verdict::Go
+            }
+            Refusal::Nak { code, status } => {
+                let bth = packet.bth();
+                tracing::debug!(target: "rxe::resp", qpn = %cx.qp.qpn(), psn = %bth.psn,
+                    opcode = %bth.opcode, ?code, "request refused");
+                self.push_nak(Syndrome::nak(code));
+                self.raise(cx, packet, code);
+                if let Some(wqe) = self.take_unfinished() {
+                    cx.qp.complete_recv_error(&wqe, status);
+                }
+                Verdict::Fail
+            }
+        }
+    }
+
+    /// Raises the event of a refusal.
+    fn raise(&self, cx: &ResponderContext<'_>, packet: &Packet<'_>, code: NakCode) {
+        match code {
+            NakCode::InvalidRequest => cx.events.push(AsyncEvent::QpReqErr(cx.qp.qpn())),
+            // R36: with immediate data, the receive's completion tells instead.
+            NakCode::RemoteAccessError if !packet.info().with_imm => {
+                cx.events.push(AsyncEvent::QpAccessErr(cx.qp.qpn()));
+            }
+            // The completion of the receive tells.
+            _ => {}
+        }
+    }
+
+    /// R21: says once what is missing, then nothing until it comes.
+    fn report(&mut self, cx: &ResponderContext<'_>, syndrome: Syndrome) {
+        if std::mem::replace(&mut self.reported, true) {
+            cx.counters.bump(Counter::drop_after_nak);
+            return;
+        }
+        self.push_nak(syndrome);
+    }
+
+    fn push_nak(&mut self, syndrome: Syndrome) {
+        self.replies.push_back(Reply::Acknowledge { psn: self.expected, msn: self.msn, syndrome });
+    }
+
+    /// Builds the next packet of the oldest reply into `buf`; the bytes written, 0 when none is
+    /// owed.
+    pub(crate) fn poll_packet(
+        &mut self,
+        cx: &ResponderContext<'_>,
+        buf: &mut [u8],
+    ) -> (usize, Verdict) {
+        let Some(reply) = self.replies.front().copied() else { return (0, Verdict::Go) };
+        match reply {
+            Reply::Acknowledge { psn, msn, syndrome } => {
+                self.replies.pop_front();
+                let aeth = Aeth { syndrome, msn };
+                (write_reply(cx, Opcode::RC_ACKNOWLEDGE, psn, 0, Some(aeth), buf), Verdict::Go)
+            }
+            Reply::Read { psn, msn, va, rkey, left, first, replay } => {
+                let count = (left as usize).min(cx.mtu);
+                match build_read_response(cx, psn, msn, va, rkey, left, first, buf) {
+                    Some(len) if count as u32 == left => {
+                        self.replies.pop_front();
+                        (len, Verdict::Go)
+                    }
+                    Some(len) => {
+                        let (psn, va) = (psn.plus(1), va.wrapping_add(count as u64));
+                        let left = left - count as u32;
+                        self.replies[0] =
+                            Reply::Read { psn, msn, va, rkey, left, first: false, replay };
+                        (len, Verdict::Go)
+                    }
+                    None => {
+                        // R31: never garbage, but a NAK where the data would have been.
+                        let syndrome = Syndrome::nak(NakCode::RemoteOperationalError);
+                        self.replies.clear();
+                        let aeth = Some(Aeth { syndrome, msn });
+                        let opcode = Opcode::RC_ACKNOWLEDGE;
+                        (write_reply(cx, opcode, psn, 0, aeth, buf), Verdict::Fail)
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn invalid_request(status: WcStatus) -> Refusal {
+    Refusal::Nak { code: NakCode::InvalidRequest, status }
+}
+
+/// PSNs that a READ of `len` bytes takes.
+pub(crate) fn packets_of(len: u32, mtu: usize) -> u32 {
+    (len as usize).div_ceil(mtu).max(1) as u32
+}
+
+/// A packet of a READ response; `None` when the memory is not accessible any more.
+#[allow(clippy::too_many_arguments)] // the fields of one reply
+fn build_read_response(
+    cx: &ResponderContext<'_>,
+    psn: Psn,
+    msn: Msn,
+    va: u64,
+    rkey: RKey,
+    left: u32,
+    first: bool,
+    buf: &mut [u8],
+) -> Option<usize> {
+    let count = (left as usize).min(cx.mtu);
+    let last = count == left as usize;
+    let opcode = match (first, last) {
+        (true, true) => Opcode::RC_READ_RESPONSE_ONLY,
+        (true, false) => Opcode::RC_READ_RESPONSE_FIRST,
+        (false, false) => Opcode::RC_READ_RESPONSE_MIDDLE,
+        (false, true) => Opcode::RC_READ_RESPONSE_LAST,
+    };
+    let aeth = (first || last).then_some(Aeth { syndrome: Syndrome::ACK_UNLIMITED, msn });
+    let pad = count.wrapping_neg() & 3;
+    let headers = write_reply(cx, opcode, psn, pad as u8, aeth, buf);
+    let end = headers + count;
+    if count > 0 {
+        let payload = buf.get_mut(headers..end)?;
+        let needed = AccessFlags::REMOTE_READ;
+        // R24: checked anew, also for a replay: the registration may have ended.
+        cx.memory
+            .access(rkey.get(), cx.qp.pd(), va, count as u64, needed)
+            .and_then(|span| span.read(payload))
+            .ok()?;
+    }
+    buf.get_mut(end..end + pad)?.fill(0);
+    Some(end + pad)
+}
+
+fn write_reply(
+    cx: &ResponderContext<'_>,
+    opcode: Opcode,
+    psn: Psn,
+    pad: u8,
+    aeth: Option<Aeth>,
+    buf: &mut [u8],
+) -> usize {
+    let (pkey, dest_qpn) = (PKey::DEFAULT, cx.dest_qpn);
+    let bth = Bth { opcode, pad, pkey, dest_qpn, psn, ..Bth::default() };
+    let written = bth.write(buf).is_ok();
+    debug_assert!(written, "the caller gives room for the largest packet");
+    let Some(aeth) = aeth else { return Bth::LEN };
+    let written = buf.get_mut(Bth::LEN..).is_some_and(|rest| aeth.write(rest).is_ok());
+    debug_assert!(written, "the caller gives room for the largest packet");
+    Bth::LEN + Aeth::LEN
+}

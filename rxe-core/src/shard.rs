@@ -1,0 +1,414 @@
+//! A shard: queue pairs, their timers and what they have to send, run by one thread at a time.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use rxe_wire::{PKey, Packet, Qpn, Service};
+use slab::Slab;
+
+use crate::counters::{Counter, Counters};
+use crate::device::Device;
+use crate::error::{CreateQpError, ModifyQpError};
+use crate::path::{Path, Transmit, Unreachable};
+use crate::qp::machine::{Machine, ShardContext};
+use crate::qp::requester::Emit;
+use crate::qp::{QpAttr, QpAttrMask, QpInit, QpType, QueuePair};
+use crate::rng::PublicRng;
+use crate::time::Instant;
+use crate::timer::DeadlineIndex;
+use crate::window::Windows;
+
+/// Packets that one queue pair sends before the next one has its turn: a full segmented send.
+const TURN: u32 = 64;
+
+/// The queue pairs of one slot, with their timers.
+///
+/// A shard does no I/O and reads no clock. Its owner calls, in any order and as often as it likes:
+///
+/// * [`handle_packet`](Self::handle_packet) with each packet that came for its slot,
+/// * [`handle_timeout`](Self::handle_timeout) once [`poll_timeout`](Self::poll_timeout) is reached,
+/// * [`kick`](Self::kick) after something was posted to one of its queue pairs,
+///
+/// and after any of these [`poll_transmit`](Self::poll_transmit) until it returns `None`. `now` must
+/// not run backwards; where it does, the shard goes on from the latest time that it was told.
+#[derive(Debug)]
+pub struct Shard {
+    device: Arc<Device>,
+    slot: u8,
+    counters: Arc<Counters>,
+    machines: Slab<Machine>,
+    /// Slab key plus 1 by the low 16 bits of the QPN; 0 for none.
+    by_number: Box<[u32]>,
+    /// Low 16 bits of the next QPN to try.
+    next_number: u16,
+    windows: Windows,
+    ready: VecDeque<u32>,
+    /// Packets that the first of `ready` may still send in its turn.
+    turn: u32,
+    deadlines: DeadlineIndex,
+    now: Instant,
+}
+
+impl Shard {
+    /// The longest packet that [`poll_transmit`](Self::poll_transmit) writes.
+    pub const MAX_PACKET: usize = 4096 + 64;
+
+    /// Makes the shard of a slot, 1 to 254.
+    ///
+    /// # Panics
+    ///
+    /// When `slot` is 0 or 255: those QPNs are QP0, QP1 and the multicast QPN (a bug of the owner).
+    pub fn new(device: Arc<Device>, slot: u8) -> Self {
+        assert!((1..255).contains(&slot), "slots are 1 to 254, not {slot}");
+        let counters = device.new_counters();
+        let mut rng = PublicRng::new(device.config().seed, slot);
+        // A successor on this slot must not reuse what is still in flight to a dead process.
+        let next_number = rng.u32() as u16;
+        Self {
+            device,
+            slot,
+            counters,
+            machines: Slab::new(),
+            by_number: vec![0; 1 << 16].into_boxed_slice(),
+            next_number,
+            windows: Windows::default(),
+            ready: VecDeque::new(),
+            turn: TURN,
+            deadlines: DeadlineIndex::default(),
+            now: Instant::ZERO,
+        }
+    }
+
+    /// The slot: the top byte of the QPNs here.
+    pub fn slot(&self) -> u8 {
+        self.slot
+    }
+
+    /// The device that it is a part of.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// What this shard has counted.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// Makes a queue pair (`ibv_create_qp`), in the RESET state.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateQpError`] when the service is not supported, a capacity is above the device's limit,
+    /// or `max_qp` is reached.
+    pub fn create_qp(&mut self, init: QpInit) -> Result<Arc<QueuePair>, CreateQpError> {
+        let limits = self.device.limits();
+        if init.qp_type != QpType::Rc {
+            return Err(CreateQpError::Unsupported(init.qp_type));
+        }
+        let caps = &init.caps;
+        for (what, asked, max) in [
+            ("max_send_wr", caps.max_send_wr, limits.max_qp_wr),
+            ("max_recv_wr", caps.max_recv_wr, limits.max_qp_wr),
+            ("max_send_sge", caps.max_send_sge, limits.max_sge),
+            ("max_recv_sge", caps.max_recv_sge, limits.max_sge),
+            ("max_inline_data", caps.max_inline_data, limits.max_inline_data),
+        ] {
+            if asked > max {
+                return Err(CreateQpError::Capacity { what, asked, max });
+            }
+        }
+        let max = limits.max_qp.min(1 << 16);
+        if self.machines.len() >= max as usize {
+            return Err(CreateQpError::TooMany { max });
+        }
+        while self.by_number[usize::from(self.next_number)] != 0 {
+            self.next_number = self.next_number.wrapping_add(1);
+        }
+        let number = self.next_number;
+        self.next_number = number.wrapping_add(1);
+        let qpn = Qpn::new(u32::from(self.slot) << 16 | u32::from(number));
+        let qp = Arc::new(QueuePair::new(qpn, init));
+        let entry = self.machines.vacant_entry();
+        // Fits: there are at most 2^16.
+        let key = entry.key() as u32;
+        entry.insert(Machine::new(key, qp.clone()));
+        self.by_number[usize::from(number)] = key + 1;
+        Ok(qp)
+    }
+
+    /// Destroys a queue pair (`ibv_destroy_qp`); its outstanding requests vanish uncompleted.
+    ///
+    /// What is owed to the peer should be sent first: see
+    /// [`poll_transmit`](Self::poll_transmit).
+    pub fn destroy_qp(&mut self, qpn: Qpn) {
+        let Some(key) = self.find(qpn) else { return };
+        self.by_number[(qpn.get() & 0xffff) as usize] = 0;
+        let mut machine = self.machines.remove(key as usize);
+        let (mut cx, _) = self.split();
+        let window = machine.connection.map(|connection| connection.window);
+        machine.disconnect(&mut cx);
+        if machine.is_ready {
+            if self.ready.front() == Some(&key) {
+                self.turn = TURN;
+            }
+            self.ready.retain(|&ready| ready != key);
+        }
+        if let Some(window) = window {
+            self.wake_waiting(window);
+        }
+    }
+
+    /// Changes attributes and state of a queue pair (`ibv_modify_qp`).
+    ///
+    /// # Errors
+    ///
+    /// [`ModifyQpError`]; nothing has changed then.
+    pub fn modify_qp(
+        &mut self,
+        now: Instant,
+        qpn: Qpn,
+        attr: &QpAttr,
+        mask: QpAttrMask,
+    ) -> Result<(), ModifyQpError> {
+        self.advance(now);
+        let key = self.find(qpn).ok_or(ModifyQpError::NoSuchQp(qpn))?;
+        let (mut cx, machines) = self.split();
+        machines[key as usize].modify(&mut cx, attr, mask)?;
+        self.settle(key);
+        Ok(())
+    }
+
+    /// The attributes of a queue pair (`ibv_query_qp`), with the state it is in (R53).
+    pub fn query_qp(&self, qpn: Qpn) -> Option<QpAttr> {
+        let machine = &self.machines[self.find(qpn)? as usize];
+        let state = machine.attr.state;
+        Some(QpAttr { cur_state: state, ..machine.attr })
+    }
+
+    /// Takes over what was posted to a queue pair.
+    pub fn kick(&mut self, now: Instant, qpn: Qpn) {
+        self.advance(now);
+        let Some(key) = self.find(qpn) else { return };
+        self.machines[key as usize].handle_posted();
+        self.settle(key);
+    }
+
+    /// Handles a packet, `bytes` from BTH to the last pad byte, whose iCRC the link has checked.
+    pub fn handle_packet(&mut self, now: Instant, path: &Path, bytes: &[u8]) {
+        self.advance(now);
+        self.counters.bump(Counter::rcvd_pkts);
+        let packet = match Packet::parse(bytes) {
+            Ok(packet) => packet,
+            Err(error) => {
+                tracing::trace!(target: "rxe::recv", %error, "malformed packet");
+                return self.counters.bump(Counter::drop_malformed);
+            }
+        };
+        match self.admit(path, &packet) {
+            Ok(key) => {
+                let (mut cx, machines) = self.split();
+                machines[key as usize].handle_packet(&mut cx, &packet);
+                self.settle(key);
+            }
+            Err(counter) => {
+                tracing::trace!(target: "rxe::recv", reason = counter.name(),
+                    qpn = %packet.bth().dest_qpn, "packet dropped");
+                self.counters.bump(counter);
+            }
+        }
+    }
+
+    /// R57: the queue pair that a packet is for, if it comes from its peer.
+    fn admit(&self, path: &Path, packet: &Packet<'_>) -> Result<u32, Counter> {
+        let bth = packet.bth();
+        if bth.tver != 0 {
+            return Err(Counter::drop_bad_version);
+        }
+        let key = self.find(bth.dest_qpn).ok_or(Counter::drop_no_such_qp)?;
+        let machine = &self.machines[key as usize];
+        let service = match machine.qp.qp_type() {
+            QpType::Rc => Service::Rc,
+            QpType::Uc => Service::Uc,
+            QpType::Ud => Service::Ud,
+        };
+        if packet.info().service != service {
+            return Err(Counter::drop_wrong_service);
+        }
+        // Ours is the default partition with full membership, which any member of it matches.
+        if (bth.pkey.get() ^ PKey::DEFAULT.get()) & 0x7fff != 0 {
+            return Err(Counter::drop_bad_pkey);
+        }
+        if machine.connection.is_none() {
+            return Err(Counter::drop_wrong_state);
+        }
+        if !machine.is_peer(path.source, path.destination, path.gid_type) {
+            return Err(Counter::drop_wrong_address);
+        }
+        Ok(key)
+    }
+
+    /// Takes note that the network reported a packet as undeliverable: a hint, easily forged.
+    pub fn handle_unreachable(&mut self, now: Instant, hint: &Unreachable) {
+        self.advance(now);
+        let told = self.machines.iter().any(|(_, machine)| {
+            machine.attr.dest_qpn == hint.dest_qpn
+                && machine.connection.is_some_and(|c| c.path.destination == hint.destination)
+                && machine.send.is_awaited(hint.psn)
+        });
+        if told {
+            self.counters.bump(Counter::unreachable_hints);
+        }
+    }
+
+    /// Handles all timers that are due at `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.advance(now);
+        let now = self.now;
+        while let Some((at, key)) = self.deadlines.pop_due(now) {
+            let (mut cx, machines) = self.split();
+            let Some(machine) = machines.get_mut(key as usize) else { continue };
+            DeadlineIndex::reached(at, &mut machine.timers);
+            while let Some(timer) = machine.timers.take_due(now) {
+                machine.handle_timer(&mut cx, timer);
+            }
+            self.settle(key);
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called; may be early, never late.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.deadlines.next()
+    }
+
+    /// Whether [`poll_transmit`](Self::poll_transmit) may have something.
+    pub fn wants_transmit(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Writes the next packet to send into `buf`; `None` when there is none.
+    ///
+    /// Consecutive packets go to the same queue pair for a while, so that the link can send them in
+    /// one call.
+    ///
+    /// # Panics
+    ///
+    /// When `buf` is shorter than [`Self::MAX_PACKET`] (a bug of the owner).
+    pub fn poll_transmit(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
+        assert!(buf.len() >= Self::MAX_PACKET, "room for the largest packet is needed");
+        self.advance(now);
+        loop {
+            let key = *self.ready.front()?;
+            let (mut cx, machines) = self.split();
+            let machine = &mut machines[key as usize];
+            // Asked for before: building a NAK may end the connection's state.
+            let connection = machine.connection;
+            let emit = machine.poll_packet(&mut cx, buf);
+            self.cover(key);
+            match (emit, connection) {
+                (Emit::Packet(len), Some(connection)) => {
+                    self.counters.bump(Counter::sent_pkts);
+                    self.take_turn(key);
+                    let dest_qpn = self.machines[key as usize].attr.dest_qpn;
+                    return Some(Transmit { len, path: connection.path, dest_qpn });
+                }
+                (Emit::NoRoom, Some(connection)) => {
+                    self.end_turn();
+                    self.wait_for_room(key, connection.window);
+                }
+                _ => {
+                    self.end_turn();
+                    // A request that failed while it was built has freed its part of the window.
+                    if let Some(connection) = connection {
+                        self.wake_waiting(connection.window);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Counts a packet of the turn, and passes the turn on when it is over.
+    fn take_turn(&mut self, key: u32) {
+        self.turn -= 1;
+        if self.turn == 0 {
+            self.turn = TURN;
+            self.machines[key as usize].requests_first ^= true;
+            self.ready.rotate_left(1);
+        }
+    }
+
+    /// Takes the first queue pair off the ready list.
+    fn end_turn(&mut self) {
+        self.turn = TURN;
+        if let Some(key) = self.ready.pop_front() {
+            self.machines[key as usize].is_ready = false;
+        }
+    }
+
+    fn wait_for_room(&mut self, key: u32, window: usize) {
+        let machine = &mut self.machines[key as usize];
+        if !std::mem::replace(&mut machine.is_waiting, true) {
+            if let Some(window) = self.windows.get_mut(window) {
+                window.waiting.push_back(key);
+            }
+        }
+    }
+
+    /// After anything happened to a queue pair: finds its timers, and lets it send.
+    fn settle(&mut self, key: u32) {
+        self.cover(key);
+        let machine = &self.machines[key as usize];
+        let window = machine.connection.map(|connection| connection.window);
+        if machine.may_send() && !machine.is_waiting {
+            self.make_ready(key);
+        } else if machine.responder.owes_reply() {
+            // It waits for room with its requests; replies need none.
+            self.make_ready(key);
+        }
+        if let Some(window) = window {
+            self.wake_waiting(window);
+        }
+    }
+
+    fn cover(&mut self, key: u32) {
+        self.deadlines.cover(key, &mut self.machines[key as usize].timers);
+    }
+
+    fn make_ready(&mut self, key: u32) {
+        let machine = &mut self.machines[key as usize];
+        if !std::mem::replace(&mut machine.is_ready, true) {
+            self.ready.push_back(key);
+        }
+    }
+
+    /// Lets queue pairs that wait for the window try again, as many as there is room for.
+    fn wake_waiting(&mut self, window: usize) {
+        let mut expected = 0;
+        loop {
+            let Some(window) = self.windows.get_mut(window) else { return };
+            // Each uses at least one packet of the smallest cost.
+            if window.waiting.is_empty() || !window.has_room(expected + 832) {
+                return;
+            }
+            expected += 832;
+            let Some(key) = window.waiting.pop_front() else { return };
+            self.machines[key as usize].is_waiting = false;
+            self.make_ready(key);
+        }
+    }
+
+    fn find(&self, qpn: Qpn) -> Option<u32> {
+        if qpn.slot() != self.slot {
+            return None;
+        }
+        self.by_number[(qpn.get() & 0xffff) as usize].checked_sub(1)
+    }
+
+    fn advance(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+    }
+
+    fn split(&mut self) -> (ShardContext<'_>, &mut Slab<Machine>) {
+        let Self { now, device, counters, windows, machines, .. } = self;
+        (ShardContext { now: *now, device, counters, windows }, machines)
+    }
+}

@@ -1,0 +1,230 @@
+//! How much may be under way to one peer, and how long its answers take.
+//!
+//! The peer's receive buffer is small: 212,992 bytes by default, of which Linux charges each packet
+//! its `truesize`. A burst beyond that is lost whole, and go-back-N sends it again. So the requester
+//! keeps a window for each peer, in estimated truesize, over all queue pairs to it: 64 packets at
+//! most at first, grown on progress and cut on loss (design.md, "Loss is normal").
+
+use std::collections::{HashMap, VecDeque};
+
+use gid_table::Gid;
+use slab::Slab;
+
+use crate::time::Instant;
+
+/// Packets in the first window.
+const FIRST_PACKETS: u64 = 64;
+/// The first window in bytes of truesize: 64 packets of 1 KiB, and well within the default buffer.
+const FIRST_WINDOW: u64 = FIRST_PACKETS * packet_cost(1024) as u64;
+/// The window after a timeout, when nothing is known any more.
+const RESTART_WINDOW: u64 = 4 * packet_cost(1024) as u64;
+/// No window grows beyond this: the most that Linux lets an unprivileged socket have by default.
+const LARGEST_WINDOW: u64 = 4 << 20;
+/// How long the window stays at what survived a loss before it is tried beyond that.
+const HOLD_NANOS: u64 = 100_000_000;
+/// The short timer never fires earlier than this: threads are scheduled, not instant.
+const EARLIEST_RESEND_NANOS: u64 = 1_000_000;
+/// The short timer before the first round trip has been measured.
+const UNKNOWN_RESEND_NANOS: u64 = 20_000_000;
+
+/// Estimated `truesize` of one packet with `payload` bytes in a receive buffer of Linux.
+///
+/// The skb takes 256 bytes, and its data the next power of two above headers, payload and the 320
+/// bytes at its end: 832 bytes for tiny packets, 2304 for 1 KiB, as measured (design.md).
+pub(crate) const fn packet_cost(payload: u32) -> u32 {
+    let data = (payload + 384).next_power_of_two();
+    256 + if data < 576 { 576 } else { data }
+}
+
+/// The address of a peer and a slot there: one receive socket, with one buffer.
+pub(crate) type Peer = (Gid, u8);
+
+/// The windows of a shard, each found by its peer and kept while a queue pair uses it.
+#[derive(Debug, Default)]
+pub(crate) struct Windows {
+    windows: Slab<PeerWindow>,
+    by_peer: HashMap<Peer, usize>,
+}
+
+impl Windows {
+    /// The window of a peer, made if there is none, with one more user.
+    pub(crate) fn acquire(&mut self, peer: Peer) -> usize {
+        let windows = &mut self.windows;
+        let key =
+            *self.by_peer.entry(peer).or_insert_with(|| windows.insert(PeerWindow::new(peer)));
+        self.windows[key].users += 1;
+        key
+    }
+
+    /// Gives up the use of a window by queue pair `user`, which had `charged` under way.
+    pub(crate) fn release(&mut self, key: usize, user: u32, charged: u64) {
+        let Some(window) = self.windows.get_mut(key) else { return };
+        window.in_flight -= charged;
+        window.users -= 1;
+        window.waiting.retain(|&waiting| waiting != user);
+        if window.users == 0 {
+            self.by_peer.remove(&window.peer);
+            self.windows.remove(key);
+        }
+    }
+
+    pub(crate) fn get(&self, key: usize) -> Option<&PeerWindow> {
+        self.windows.get(key)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: usize) -> Option<&mut PeerWindow> {
+        self.windows.get_mut(key)
+    }
+}
+
+/// The window towards one peer.
+#[derive(Debug)]
+pub(crate) struct PeerWindow {
+    peer: Peer,
+    /// Queue pairs that use it.
+    users: u32,
+    /// Cost of all that is under way, READ responses asked for included.
+    pub(crate) in_flight: u64,
+    size: u64,
+    /// Below this the window doubles with each round trip, above it creeps.
+    threshold: u64,
+    last_cut: Option<Instant>,
+    /// Smoothed round trip and its deviation, in nanoseconds (RFC 6298, section 2).
+    srtt: Option<u64>,
+    rttvar: u64,
+    /// Queue pairs that wait for room, each at most once.
+    pub(crate) waiting: VecDeque<u32>,
+}
+
+impl PeerWindow {
+    fn new(peer: Peer) -> Self {
+        Self {
+            peer,
+            users: 0,
+            in_flight: 0,
+            size: FIRST_WINDOW,
+            threshold: LARGEST_WINDOW,
+            last_cut: None,
+            srtt: None,
+            rttvar: 0,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Whether `cost` more may go; something may always go when nothing is under way.
+    pub(crate) fn has_room(&self, cost: u64) -> bool {
+        self.in_flight == 0 || self.in_flight + cost <= self.size
+    }
+
+    /// Packets of a given cost that half of the window holds: what one READ asks for at a time.
+    pub(crate) fn read_chunk(&self, cost: u32) -> u32 {
+        // At most the largest window over the smallest cost: fits.
+        ((self.size / 2 / u64::from(cost)) as u32).max(8)
+    }
+
+    /// Grows the window, after `cost` has been acknowledged.
+    pub(crate) fn on_progress(&mut self, now: Instant, cost: u64) {
+        // A window that is not used up says nothing about what the peer could take.
+        if self.in_flight.saturating_add(cost) < self.size / 2 {
+            return;
+        }
+        if self.size < self.threshold {
+            self.size = (self.size + cost).min(self.threshold);
+        } else if self.last_cut.is_none_or(|cut| now.nanos_since(cut) > HOLD_NANOS) {
+            // A sixteenth for each window's worth: it finds new room in tens of round trips.
+            self.size += (cost / 16).min(self.size / 16);
+        }
+        self.size = self.size.min(LARGEST_WINDOW);
+    }
+
+    /// Cuts the window after a loss, at most once in a round trip.
+    pub(crate) fn on_loss(&mut self, now: Instant, in_flight: u64) {
+        if self.last_cut.is_some_and(|cut| now.nanos_since(cut) < self.srtt.unwrap_or(0)) {
+            return;
+        }
+        self.last_cut = Some(now);
+        let survived = in_flight.min(self.size);
+        self.threshold = (survived * 3 / 4).max(RESTART_WINDOW);
+        self.size = self.threshold;
+    }
+
+    /// Starts small again: nothing came back for so long that a timer fired.
+    pub(crate) fn on_timeout(&mut self, now: Instant) {
+        self.threshold = (self.size / 2).max(RESTART_WINDOW);
+        self.size = RESTART_WINDOW;
+        self.last_cut = Some(now);
+    }
+
+    /// Takes a measured round trip into account.
+    pub(crate) fn on_round_trip(&mut self, nanos: u64) {
+        match self.srtt {
+            None => {
+                self.srtt = Some(nanos);
+                self.rttvar = nanos / 2;
+            }
+            Some(srtt) => {
+                self.rttvar = (3 * self.rttvar + srtt.abs_diff(nanos)) / 4;
+                self.srtt = Some((7 * srtt + nanos) / 8);
+            }
+        }
+    }
+
+    /// How long the short timer waits, after `backoff` times in vain.
+    pub(crate) fn early_resend_nanos(&self, backoff: u32) -> u64 {
+        let base = match self.srtt {
+            Some(srtt) => (srtt + 4 * self.rttvar).max(EARLIEST_RESEND_NANOS),
+            None => UNKNOWN_RESEND_NANOS,
+        };
+        base << backoff.min(8)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_those_measured() {
+        assert_eq!(packet_cost(0), 832);
+        assert_eq!(packet_cost(64), 832);
+        assert_eq!(packet_cost(1024), 2304);
+        assert_eq!(packet_cost(4096), 8448);
+    }
+
+    #[test]
+    fn grows_when_used_and_is_cut_once_per_round_trip() {
+        let at = Instant::from_nanos;
+        let mut window = PeerWindow::new((Gid::ZERO, 1));
+        let first = window.size();
+        assert!(first < 212_992);
+        window.on_progress(at(0), 1000);
+        assert_eq!(window.size(), first, "hardly used: no growth");
+        window.in_flight = first;
+        window.on_progress(at(0), 1000);
+        assert_eq!(window.size(), first + 1000);
+        window.on_round_trip(100_000);
+        window.on_loss(at(1_000_000), first);
+        let cut = window.size();
+        assert_eq!(cut, first * 3 / 4);
+        window.on_loss(at(1_050_000), first);
+        assert_eq!(window.size(), cut, "the same round trip");
+        window.on_progress(at(2_000_000), 1000);
+        assert_eq!(window.size(), cut, "held for a while after a loss");
+        window.in_flight = cut;
+        window.on_progress(at(2_000_000 + HOLD_NANOS), 1600);
+        assert_eq!(window.size(), cut + 100);
+    }
+
+    #[test]
+    fn something_may_always_go() {
+        let mut window = PeerWindow::new((Gid::ZERO, 1));
+        assert!(window.has_room(u64::MAX));
+        window.in_flight = 1;
+        assert!(!window.has_room(LARGEST_WINDOW));
+    }
+}

@@ -1,0 +1,82 @@
+//! Receive requests.
+
+use std::collections::VecDeque;
+
+use super::{Sge, SgeList};
+use crate::qp::QpState;
+
+/// A receive request to post (`struct ibv_recv_wr`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecvWr<'a> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// Where the message goes.
+    pub sges: &'a [Sge],
+}
+
+/// Why a receive request was not taken (`ibv_post_recv`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PostRecvError {
+    /// The QP is in the RESET state (R13).
+    #[error("the QP is in state {state:?}: receives can be posted from INIT on")]
+    State {
+        /// The QP's state.
+        state: QpState,
+    },
+    /// The receive queue is full.
+    #[error("the receive queue is full: all {max} entries (max_recv_wr) are posted")]
+    Full {
+        /// Entries of the queue.
+        max: u32,
+    },
+    /// Too many scatter/gather entries.
+    #[error("{count} scatter/gather entries, but the QP takes at most {max} (max_recv_sge)")]
+    TooManySges {
+        /// Entries given.
+        count: usize,
+        /// The QP's limit.
+        max: u32,
+    },
+}
+
+impl PostRecvError {
+    /// The errno that `ibv_post_recv` returns.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::State { .. } | Self::TooManySges { .. } => crate::errno::EINVAL,
+            Self::Full { .. } => crate::errno::ENOMEM,
+        }
+    }
+}
+
+/// A receive request in its queue.
+#[derive(Clone, Debug)]
+pub(crate) struct RecvWqe {
+    pub(crate) wr_id: u64,
+    pub(crate) sges: SgeList,
+}
+
+/// The receive queue of a QP.
+#[derive(Debug)]
+pub(crate) struct RecvQueue {
+    pub(crate) wqes: VecDeque<RecvWqe>,
+    max_wr: u32,
+    max_sge: u32,
+}
+
+impl RecvQueue {
+    pub(crate) fn new(max_wr: u32, max_sge: u32) -> Self {
+        Self { wqes: VecDeque::new(), max_wr, max_sge }
+    }
+
+    pub(crate) fn post(&mut self, wr: RecvWr<'_>) -> Result<(), PostRecvError> {
+        if wr.sges.len() > self.max_sge as usize {
+            return Err(PostRecvError::TooManySges { count: wr.sges.len(), max: self.max_sge });
+        }
+        if self.wqes.len() >= self.max_wr as usize {
+            return Err(PostRecvError::Full { max: self.max_wr });
+        }
+        self.wqes.push_back(RecvWqe { wr_id: wr.wr_id, sges: SgeList::from_slice(wr.sges) });
+        Ok(())
+    }
+}
