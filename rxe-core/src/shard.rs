@@ -346,10 +346,10 @@ impl Shard {
 
     fn wait_for_room(&mut self, key: u32, window: usize) {
         let machine = &mut self.machines[key as usize];
-        if !std::mem::replace(&mut machine.is_waiting, true) {
-            if let Some(window) = self.windows.get_mut(window) {
-                window.waiting.push_back(key);
-            }
+        if !std::mem::replace(&mut machine.is_waiting, true)
+            && let Some(window) = self.windows.get_mut(window)
+        {
+            window.waiting.push_back(key);
         }
     }
 

@@ -3,7 +3,10 @@
 
 pub mod batch;
 pub mod faults;
+mod frame;
 pub mod host;
 pub mod link;
+pub mod memory;
+pub mod pcap;
 mod sys;
 pub mod udp;

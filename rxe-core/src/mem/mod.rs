@@ -208,7 +208,7 @@ impl MemoryTable {
         let key = keys.lkey.get();
         let Some(slot) = self.slot(key >> 8) else { return false };
         let mut guard = slot.0.write();
-        if !guard.as_ref().is_some_and(|region| u32::from(region.variant) == key & 0xff) {
+        if guard.as_ref().is_none_or(|region| u32::from(region.variant) != key & 0xff) {
             return false;
         }
         let region = guard.take();

@@ -17,34 +17,37 @@ const BTH_LEN: usize = 12;
 
 /// Empties the error queue of a socket; gives `found` what the ICMP errors there were about.
 ///
-/// Returns how many entries the queue had. Errors of this host, such as a packet longer than the
+/// Returns how many ICMP errors there were. Those of this host, such as a packet longer than the
 /// MTU of the interface, are dropped: the call that caused them has told them.
 pub(super) fn drain(
     fd: BorrowedFd<'_>,
     ring: &mut RecvRing,
     mut found: impl FnMut(Unreachable),
 ) -> io::Result<usize> {
-    let mut entries = 0;
+    let mut errors = 0;
     loop {
         let count = match ring.receive(fd, libc::MSG_ERRQUEUE) {
             Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(entries),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(errors),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        entries += count;
         for index in 0..count {
-            if let Some(hint) = ring.message(index).as_ref().and_then(parse) {
+            let Some(message) = ring.message(index) else { continue };
+            if !sys::controls(message.control).any(|control| is_icmp(&control)) {
+                continue;
+            }
+            errors += 1;
+            if let Some(hint) = parse(&message) {
                 found(hint);
             }
         }
     }
 }
 
-/// Reads an entry of the error queue: its bytes are those quoted after the UDP header, and its
+/// Reads an ICMP error of the queue: its bytes are those quoted after the UDP header, and its
 /// address is the one that the packet was sent to.
 fn parse(message: &InMessage<'_>) -> Option<Unreachable> {
-    sys::controls(message.control).find(is_icmp)?;
     let to = message.from.filter(|to| to.port() == ROCE_PORT)?;
     let bth = message.bytes.get(..BTH_LEN)?;
     let number = |at: usize| u32::from_be_bytes([0, bth[at], bth[at + 1], bth[at + 2]]);
@@ -78,28 +81,34 @@ mod tests {
         bytes
     }
 
-    fn read(to: &str, control: &[u8], bytes: &[u8]) -> Option<Unreachable> {
+    fn read(to: &str, bytes: &[u8]) -> Option<Unreachable> {
         let from: SocketAddr = to.parse().expect("address");
         let mut bytes = bytes.to_vec();
-        parse(&InMessage { from: Some(from), control, bytes: &mut bytes, truncated: false })
+        parse(&InMessage { from: Some(from), control: &[], bytes: &mut bytes, truncated: false })
     }
 
     #[test]
     fn a_quoted_bth_becomes_a_hint() {
         let bth = [0x04, 0, 0xff, 0xff, 0, 0x12, 0x34, 0x56, 0x80, 0x65, 0x43, 0x21];
-        let icmp = control(libc::SOL_IP, libc::IP_RECVERR, 2);
         let expected = Unreachable {
             destination: Gid::from_ip("10.0.0.9".parse().expect("ip")),
             dest_qpn: Qpn::new(0x12_3456),
             psn: Psn::new(0x65_4321),
         };
-        assert_eq!(read("10.0.0.9:4791", &icmp, &bth), Some(expected));
-        let icmp6 = control(libc::SOL_IPV6, libc::IPV6_RECVERR, 3);
-        assert!(read("[fd00::9]:4791", &icmp6, &bth).is_some());
-        assert_eq!(read("10.0.0.9:4791", &icmp, &bth[..11]), None, "too short a quote");
-        assert_eq!(read("10.0.0.9:53", &icmp, &bth), None, "not a RoCE packet");
-        let local = control(libc::SOL_IP, libc::IP_RECVERR, 1);
-        assert_eq!(read("10.0.0.9:4791", &local, &bth), None, "an error of this host");
-        assert_eq!(read("10.0.0.9:4791", &icmp[..18], &bth), None, "a cut control message");
+        assert_eq!(read("10.0.0.9:4791", &bth), Some(expected));
+        assert!(read("[fd00::9]:4791", &bth).is_some());
+        assert_eq!(read("10.0.0.9:4791", &bth[..11]), None, "too short a quote");
+        assert_eq!(read("10.0.0.9:53", &bth), None, "not a RoCE packet");
+    }
+
+    #[test]
+    fn only_icmp_errors_count() {
+        let icmp = |bytes: &[u8]| sys::controls(bytes).any(|control| is_icmp(&control));
+        let with = |level, kind, origin| icmp(&control(level, kind, origin));
+        assert!(with(libc::SOL_IP, libc::IP_RECVERR, 2));
+        assert!(with(libc::SOL_IPV6, libc::IPV6_RECVERR, 3));
+        assert!(!with(libc::SOL_IP, libc::IP_RECVERR, 1), "an error of this host");
+        assert!(!with(libc::SOL_IP, libc::IP_TTL, 2), "another control message");
+        assert!(!icmp(&control(libc::SOL_IP, libc::IP_RECVERR, 2)[..18]), "a cut one");
     }
 }
