@@ -49,7 +49,7 @@ fn each_row_stands_at_its_own_opcode() {
                     // The next header, or the payload, starts where this one ends.
                     let next = info.headers.iter().filter_map(|other| info.offset_of(other));
                     let next = next.filter(|&other| other > start).min();
-                    next.unwrap_or(info.header_len()) - start
+                    next.unwrap_or_else(|| info.header_len()) - start
                 })
                 .sum();
             assert_eq!(sum, usize::from(info.ext_len));
