@@ -74,6 +74,8 @@ pub(super) fn prepare_sender(fd: &OwnedFd, ip: IpAddr, buffers: BufferSizes) -> 
         // A flow label that was not asked for is 0, as Linux's rdma_rxe sends.
         sys::set_int(fd, libc::SOL_IPV6, libc::IPV6_AUTOFLOWLABEL, 0)?;
     }
+    // Nobody answers to this port: what strangers send must not fill the error queue's space.
+    sys::drop_all_input(fd)?;
     set_size(fd, libc::SO_SNDBUF, buffers.send)
 }
 

@@ -9,6 +9,10 @@
 //! and packets to QP 1 or to an unknown slot go to any member, by hash. So whoever receives looks
 //! at the slot again and forwards what is not its own.
 //!
+//! A socket leaves the kernel's group when its last handle is closed. Whoever shares the handle to
+//! wait on it must give it up no later than the link goes: until then the port stays taken, and
+//! packets may be steered to a socket that nobody reads.
+//!
 //! One process has an address for itself: it holds an abstract AF_UNIX name, which is scoped to
 //! the network namespace and gone with the process. Several processes on one address need a name
 //! per slot instead of per address, and agreement on the order of the group; all of that would

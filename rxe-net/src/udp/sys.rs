@@ -124,6 +124,22 @@ pub(crate) fn attach_reuseport_program(
     fd: BorrowedFd<'_>,
     program: &[libc::sock_filter],
 ) -> io::Result<()> {
+    attach_program(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
+}
+
+/// Makes a socket drop whatever is sent to it; its error queue works on.
+pub(crate) fn drop_all_input(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // Accept the first 0 bytes.
+    let code = (libc::BPF_RET | libc::BPF_K) as u16;
+    let program = [libc::sock_filter { code, jt: 0, jf: 0, k: 0 }];
+    attach_program(fd, libc::SO_ATTACH_FILTER, &program)
+}
+
+fn attach_program(
+    fd: BorrowedFd<'_>,
+    option: i32,
+    program: &[libc::sock_filter],
+) -> io::Result<()> {
     let len = libc::c_ushort::try_from(program.len())
         .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     let header = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
@@ -133,7 +149,7 @@ pub(crate) fn attach_reuseport_program(
         libc::setsockopt(
             fd.as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_ATTACH_REUSEPORT_CBPF,
+            option,
             (&raw const header).cast(),
             size_of::<libc::sock_fprog>() as libc::socklen_t,
         )
@@ -464,6 +480,16 @@ mod tests {
             bytes[..size_of::<usize>()].copy_from_slice(&len.to_ne_bytes());
             assert_eq!(controls(&bytes).count(), 0, "length {len}");
         }
+    }
+
+    #[test]
+    fn a_socket_can_drop_its_input() {
+        let (one, two, _, to) = pair("127.0.0.1");
+        drop_all_input(two.as_fd()).expect("attach");
+        let message = OutMessage { to: RawAddress::new(to, 0), bytes: b"junk", segment: 0 };
+        send_messages(one.as_fd(), &[message]).expect("send");
+        let nothing = RecvRing::new(1).receive(two.as_fd(), 0).expect_err("dropped");
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]
