@@ -1,0 +1,219 @@
+//! Whole frames around packets: for links that send them, and for captures of those that do not.
+
+use std::net::IpAddr;
+use std::ops::Range;
+
+use gid_table::{Gid, GidType};
+use rxe_core::path::Path;
+use rxe_wire::icrc::{Encapsulation, ICRC_LEN};
+use rxe_wire::net::{
+    Ethernet, Frame, FrameBuilder, Grh, Ipv4, Ipv6, Link, MacAddr, Net, Udp, Vlan,
+};
+use rxe_wire::{EmitError, ParseError};
+
+/// What a frame has below BTH beside what [`Path`] says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FrameHeaders {
+    pub source_mac: [u8; 6],
+    pub destination_mac: [u8; 6],
+    /// UDP source port, on RoCE v2.
+    pub source_port: u16,
+    /// IPv4 identification.
+    pub identification: u16,
+    /// IPv4 "don't fragment".
+    pub dont_fragment: bool,
+}
+
+/// Why a packet has no frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum FrameError {
+    /// IPv4 at one end and IPv6 at the other.
+    #[error("one end is IPv4 and the other IPv6: {from} to {to}")]
+    MixedVersions { from: Gid, to: Gid },
+    /// InfiniBand, which does not run over Ethernet.
+    #[error("a GID of type IB has no place in an Ethernet frame")]
+    InfiniBand,
+    /// The packet cannot be written.
+    #[error(transparent)]
+    Emit(#[from] EmitError),
+}
+
+/// Writes the frame of a packet, which reaches from BTH to its last pad byte, to the end of `out`.
+///
+/// `icrc` is the one that the packet carries; `None` for the right one. Returns the number of
+/// bytes before the IP header or GRH.
+pub(crate) fn write(
+    out: &mut Vec<u8>,
+    path: &Path,
+    headers: &FrameHeaders,
+    packet: &[u8],
+    icrc: Option<[u8; ICRC_LEN]>,
+) -> Result<usize, FrameError> {
+    let link = link_of(path, headers);
+    let net = net_of(path, headers)?;
+    // Without a checksum an IPv6 packet is refused by sockets, and complained of by Wireshark.
+    let udp_checksum = net.encapsulation() == Encapsulation::V2Ipv6;
+    let builder = FrameBuilder { udp_checksum, ..FrameBuilder::new(Some(link), net) };
+    let start = out.len();
+    out.resize(start + builder.frame_len(packet.len()), 0);
+    builder.write(packet, &mut out[start..])?;
+    if let (Some(icrc), Some(place)) = (icrc, out.last_chunk_mut()) {
+        *place = icrc;
+    }
+    Ok(link.len())
+}
+
+/// What was read of a frame; ranges are positions in it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Parsed {
+    pub destination_mac: [u8; 6],
+    pub path: Path,
+    /// From the IP header or GRH to the last byte of the iCRC.
+    pub l3: Range<usize>,
+    /// From BTH to the last pad byte.
+    pub packet: Range<usize>,
+}
+
+/// Reads the addressing of a frame; neither the iCRC nor the opcode is judged.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed, ParseError> {
+    let frame = Frame::parse_ethernet(bytes)?;
+    let link = frame.link.unwrap_or_default();
+    let start = link.len();
+    let bth = start + frame.net.header_len();
+    let gid_type = match frame.net.encapsulation() {
+        Encapsulation::V1 => GidType::RoceV1,
+        Encapsulation::V2Ipv4 | Encapsulation::V2Ipv6 => GidType::RoceV2,
+    };
+    let path = Path {
+        source: Gid::from_raw(frame.net.source_gid()),
+        destination: Gid::from_raw(frame.net.destination_gid()),
+        gid_type,
+        traffic_class: frame.net.traffic_class(),
+        flow_label: frame.net.flow_label(),
+        hop_limit: frame.net.hop_limit(),
+        // Identifier 0 carries a priority and names no VLAN (IEEE 802.1Q).
+        vlan: link.vlan.map(|tag| tag.id).filter(|id| *id != 0),
+    };
+    Ok(Parsed {
+        destination_mac: link.ethernet.destination.0,
+        path,
+        l3: start..start + frame.l3().len(),
+        packet: bth..bth + frame.roce.len(),
+    })
+}
+
+fn link_of(path: &Path, headers: &FrameHeaders) -> Link {
+    // The builder sets the EtherTypes.
+    let ethernet = Ethernet {
+        destination: MacAddr(headers.destination_mac),
+        source: MacAddr(headers.source_mac),
+        ether_type: 0,
+    };
+    let tag = |id| Vlan { priority: 0, drop_eligible: false, id, ether_type: 0 };
+    Link { ethernet, vlan: path.vlan.map(tag), inner_vlan: None }
+}
+
+fn net_of(path: &Path, headers: &FrameHeaders) -> Result<Net, FrameError> {
+    let Path { source, destination, gid_type, traffic_class, flow_label, hop_limit, vlan: _ } =
+        *path;
+    let udp = Udp::new(headers.source_port);
+    match (gid_type, source.to_ip(), destination.to_ip()) {
+        (GidType::RoceV1, _, _) => {
+            let grh = Grh::new(source.raw(), destination.raw());
+            Ok(Net::V1(Grh { traffic_class, flow_label, hop_limit, ..grh }))
+        }
+        (GidType::RoceV2, IpAddr::V4(from), IpAddr::V4(to)) => {
+            let ip = Ipv4 {
+                traffic_class,
+                ttl: hop_limit,
+                identification: headers.identification,
+                dont_fragment: headers.dont_fragment,
+                ..Ipv4::new(from, to)
+            };
+            Ok(Net::V4 { ip, udp })
+        }
+        (GidType::RoceV2, IpAddr::V6(from), IpAddr::V6(to)) => {
+            let ip = Ipv6 { traffic_class, flow_label, hop_limit, ..Ipv6::new(from, to) };
+            Ok(Net::V6 { ip, udp })
+        }
+        (GidType::RoceV2, _, _) => Err(FrameError::MixedVersions { from: source, to: destination }),
+        (GidType::Ib, _, _) => Err(FrameError::InfiniBand),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rxe_wire::icrc::check_l3;
+
+    use super::*;
+
+    const HEADERS: FrameHeaders = FrameHeaders {
+        source_mac: [2, 0, 0, 0, 0, 1],
+        destination_mac: [2, 0, 0, 0, 0, 2],
+        source_port: 0xc123,
+        identification: 0x1234,
+        dont_fragment: true,
+    };
+
+    fn path(source: &str, destination: &str, gid_type: GidType) -> Path {
+        Path {
+            source: source.parse().expect("a GID"),
+            destination: destination.parse().expect("a GID"),
+            gid_type,
+            traffic_class: 0x22,
+            flow_label: 0,
+            hop_limit: 7,
+            vlan: None,
+        }
+    }
+
+    fn paths() -> impl Strategy<Value = Path> {
+        let ends = prop_oneof![
+            Just(path("10.0.0.1", "10.0.0.2", GidType::RoceV2)),
+            (0..1_u32 << 20).prop_map(|flow_label| Path {
+                flow_label,
+                ..path("fd00::1", "fd00::2", GidType::RoceV2)
+            }),
+            Just(path("10.0.0.1", "fe80::2", GidType::RoceV1)),
+        ];
+        (ends, prop::option::of(1..4095_u16)).prop_map(|(path, vlan)| Path { vlan, ..path })
+    }
+
+    proptest! {
+        #[test]
+        fn a_frame_is_read_as_it_was_written(
+            path in paths(),
+            packet in prop::collection::vec(any::<u8>(), 12..200),
+        ) {
+            let mut frame = Vec::new();
+            let network = write(&mut frame, &path, &HEADERS, &packet, None).expect("fits");
+            let parsed = parse(&frame).expect("a frame of ours");
+            prop_assert_eq!(parsed.path, path);
+            prop_assert_eq!(parsed.destination_mac, HEADERS.destination_mac);
+            prop_assert_eq!(parsed.l3.clone(), network..frame.len());
+            prop_assert_eq!(&frame[parsed.packet], packet.as_slice());
+            prop_assert!(check_l3(&frame[parsed.l3]).expect("has an iCRC").is_good());
+        }
+    }
+
+    #[test]
+    fn a_given_icrc_is_carried() {
+        let path = path("10.0.0.1", "10.0.0.2", GidType::RoceV2);
+        let mut frame = Vec::new();
+        write(&mut frame, &path, &HEADERS, &[0; 12], Some([1, 2, 3, 4])).expect("fits");
+        assert_eq!(frame.last_chunk(), Some(&[1, 2, 3, 4]));
+    }
+
+    #[test]
+    fn what_has_no_frame_is_refused() {
+        let write = |path| write(&mut Vec::new(), &path, &HEADERS, &[0; 12], None);
+        let mixed = path("10.0.0.1", "fd00::2", GidType::RoceV2);
+        let FrameError::MixedVersions { from, to } = write(mixed).expect_err("mixed") else {
+            panic!("another error")
+        };
+        assert_eq!((from, to), (mixed.source, mixed.destination));
+        let infiniband = path("fe80::1", "fe80::2", GidType::Ib);
+        assert_eq!(write(infiniband), Err(FrameError::InfiniBand));
+    }
+}
