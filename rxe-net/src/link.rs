@@ -2,7 +2,8 @@
 
 use std::io;
 use std::ops::AddAssign;
-use std::os::fd::RawFd;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rxe_core::path::{Path, Unreachable};
 use rxe_core::time::Instant;
@@ -19,7 +20,7 @@ pub type Sink<'a> = dyn FnMut(&Path, &[u8]) + 'a;
 /// The runtime owns a link and calls it from one thread at a time:
 ///
 /// 1. [`transmit`](Self::transmit) whenever the engine has filled a batch;
-/// 2. [`receive`](Self::receive) when one of [`poll_fds`](Self::poll_fds) is readable, or to look;
+/// 2. [`receive`](Self::receive) when [`poll_fd`](Self::poll_fd) is readable, or to look;
 /// 3. [`handle_timeout`](Self::handle_timeout) when [`poll_timeout`](Self::poll_timeout) is due;
 /// 4. [`poll_unreachable`](Self::poll_unreachable) after each of these, until it is empty.
 ///
@@ -43,10 +44,11 @@ pub trait Link: Send {
     /// socket. Bad packets are counted instead, and so are errors of single packets.
     fn receive(&mut self, now: Instant, sink: &mut Sink<'_>) -> io::Result<usize>;
 
-    /// The file descriptors that become readable when there is something to receive.
+    /// The file descriptor that becomes readable when there is something to receive.
     ///
-    /// They stay the same for the life of the link, and belong to it: wait on them, nothing else.
-    fn poll_fds(&self) -> &[RawFd];
+    /// It stays the same for the life of the link: wait on it, nothing else. It is shared, so that
+    /// whoever waits needs neither the link nor its lock. `None` when the link has none.
+    fn poll_fd(&self) -> Option<Arc<OwnedFd>>;
 
     /// The next hint that a packet did not arrive, gathered by the other calls.
     ///
@@ -80,8 +82,8 @@ impl<L: Link + ?Sized> Link for Box<L> {
         (**self).receive(now, sink)
     }
 
-    fn poll_fds(&self) -> &[RawFd] {
-        (**self).poll_fds()
+    fn poll_fd(&self) -> Option<Arc<OwnedFd>> {
+        (**self).poll_fd()
     }
 
     fn poll_unreachable(&mut self) -> Option<Unreachable> {

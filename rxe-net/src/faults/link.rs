@@ -1,7 +1,8 @@
 //! A link with faults in front of another link.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rxe_core::path::Unreachable;
 use rxe_core::time::Instant;
@@ -59,8 +60,8 @@ impl<L: Link> Link for FaultyLink<L> {
         self.link.receive(now, sink)
     }
 
-    fn poll_fds(&self) -> &[RawFd] {
-        self.link.poll_fds()
+    fn poll_fd(&self) -> Option<Arc<OwnedFd>> {
+        self.link.poll_fd()
     }
 
     fn poll_unreachable(&mut self) -> Option<Unreachable> {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use gid_table::{Gid, GidType};
@@ -62,8 +62,15 @@ impl UdpConfig {
 /// Packets of one shard over UDP sockets of one local address: RoCEv2 without privileges.
 ///
 /// One socket receives on port 4791; others send, each on a port from 0xC000 up. Over IPv4 the
-/// check of the iCRC is weaker than the exact one: facts.md says why,
-/// and the check in `check.rs` how much.
+/// check of the iCRC is weaker than the exact one: one corrupt packet in about 32,768 passes,
+/// because a socket hides the identification that the iCRC covers (facts.md, last section).
+///
+/// An ICMP error waits at the socket that sent until the next send by it, which takes it: a hint
+/// comes with the retransmission at the latest.
+///
+/// Whoever keeps what [`poll_fd`](Link::poll_fd) returned keeps the receive socket open, and with
+/// it port 4791: give it up no later than the link.
+///
 /// It does not join multicast groups, nor set the hop limit of multicast packets.
 pub struct UdpLink {
     config: UdpConfig,
@@ -71,7 +78,6 @@ pub struct UdpLink {
     /// Declared before the membership, so that it is dropped before.
     receiver: Arc<OwnedFd>,
     _membership: Membership,
-    poll_fds: [RawFd; 1],
     ring: RecvRing,
     checker: IcrcChecker,
     sockets: TxSockets,
@@ -116,7 +122,6 @@ impl UdpLink {
         Ok(Self {
             config,
             gid: Gid::from_ip(address),
-            poll_fds: [receiver.as_raw_fd()],
             receiver,
             _membership: membership,
             ring: RecvRing::new(MAX_RECEIVE),
@@ -412,8 +417,8 @@ impl Link for UdpLink {
         self.receive_with(sink)
     }
 
-    fn poll_fds(&self) -> &[RawFd] {
-        &self.poll_fds
+    fn poll_fd(&self) -> Option<Arc<OwnedFd>> {
+        Some(self.receiver.clone())
     }
 
     fn poll_unreachable(&mut self) -> Option<Unreachable> {
