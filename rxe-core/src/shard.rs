@@ -178,6 +178,21 @@ impl Shard {
         Ok(())
     }
 
+    /// Checks what [`Self::modify_qp`] would refuse, and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ModifyQpError`].
+    pub fn check_modify_qp(
+        &self,
+        qpn: Qpn,
+        attr: &QpAttr,
+        mask: QpAttrMask,
+    ) -> Result<(), ModifyQpError> {
+        let key = self.find(qpn).ok_or(ModifyQpError::NoSuchQp(qpn))?;
+        self.machines[key as usize].check_modify(&self.device, attr, mask)
+    }
+
     /// The attributes of a queue pair (`ibv_query_qp`), with the state it is in (R53).
     pub fn query_qp(&self, qpn: Qpn) -> Option<QpAttr> {
         let machine = &self.machines[self.find(qpn)? as usize];

@@ -8,5 +8,6 @@ pub mod host;
 pub mod link;
 pub mod memory;
 pub mod pcap;
+pub mod runtime;
 mod sys;
 pub mod udp;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use rxe_core::path::{Path, Transmit};
 use rxe_core::time::Instant;
 use rxe_net::batch::TxBatch;
-use rxe_net::faults::FaultSpec;
+use rxe_net::faults::{FaultSpec, Faults, FaultyLink};
 use rxe_net::link::{Link, TransmitReport};
 use rxe_net::memory::{
     AddPortError, AttachError, Fabric, MemoryLink, PortConfig, PortCounters, ReceiveLimits,
@@ -47,12 +47,7 @@ fn psn(packet: &[u8]) -> u32 {
     u32::from_be_bytes(packet[8..12].try_into().expect("4 bytes"))
 }
 
-fn send_all(
-    link: &mut MemoryLink,
-    now: Instant,
-    path: Path,
-    packets: &[Vec<u8>],
-) -> TransmitReport {
+fn send_all(link: &mut impl Link, now: Instant, path: Path, packets: &[Vec<u8>]) -> TransmitReport {
     let mut batch = TxBatch::new();
     for packet in packets {
         let qpn = u32::from_be_bytes([0, packet[5], packet[6], packet[7]]);
@@ -276,6 +271,26 @@ fn corrupt_packets_do_not_get_through_as_they_were() {
     let errors = right.counters().icrc_errors;
     assert!((930..1000).contains(&errors), "{errors}");
     assert_eq!(errors as usize + got.len(), 1000);
+}
+
+#[test]
+fn any_link_gets_faults_by_one_in_front() {
+    let (fabric, left, mut right) = pair_of(PortConfig::numbered(1), roomy(2));
+    let spec = "seed=2,drop=20%,dup=20%,delay=1ms,delay-prob=20%";
+    let faults = Faults::new(spec.parse().expect("right faults"), 0);
+    let mut left = FaultyLink::new(left, faults);
+    let report = send_all(&mut left, Instant::ZERO, v4(), &numbered(200));
+    assert_eq!(report, TransmitReport { sent: 200, lost: 0 });
+    let mut got = psns(&receive_all(&mut right, Instant::ZERO));
+    let due = left.poll_timeout().expect("some are held");
+    assert_eq!((due, fabric.next_event_time()), (Instant::from_nanos(1_000_000), None));
+    left.handle_timeout(due);
+    assert_eq!(left.poll_timeout(), None);
+    got.extend(psns(&receive_all(&mut right, due)));
+    let stats = left.fault_stats();
+    assert!(stats.dropped > 0 && stats.duplicated > 0 && stats.delayed > 0, "{stats:?}");
+    assert_eq!(got.len() as u64, 200 - stats.dropped + stats.duplicated);
+    assert_eq!(left.counters().faults, stats.total());
 }
 
 #[test]

@@ -13,6 +13,23 @@ use crate::error::ModifyQpError;
 use crate::path::Path;
 
 impl Machine {
+    /// Checks what [`Self::modify`] would refuse.
+    pub(crate) fn check_modify(
+        &self,
+        device: &Device,
+        attr: &QpAttr,
+        mask: QpAttrMask,
+    ) -> Result<(), ModifyQpError> {
+        let from = self.attr.state;
+        let to = if mask.contains(QpAttrMask::STATE) { attr.state } else { from };
+        check_transition(self.qp.qp_type(), from, to, attr, mask)?;
+        check_values(device, &self.attr, attr, mask)?;
+        if mask.contains(QpAttrMask::AV) {
+            source_gid(port(device, attr.av.port_num)?, &attr.av)?;
+        }
+        Ok(())
+    }
+
     /// Changes attributes and state (`ibv_modify_qp`); on an error nothing has changed.
     pub(crate) fn modify(
         &mut self,
@@ -22,8 +39,7 @@ impl Machine {
     ) -> Result<(), ModifyQpError> {
         let from = self.attr.state;
         let to = if mask.contains(QpAttrMask::STATE) { attr.state } else { from };
-        check_transition(self.qp.qp_type(), from, to, attr, mask)?;
-        check_values(cx.device, &self.attr, attr, mask)?;
+        self.check_modify(cx.device, attr, mask)?;
         if mask.contains(QpAttrMask::AV) {
             self.connect(cx, &attr.av, attr.dest_qpn, mask)?;
         }

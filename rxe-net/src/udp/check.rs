@@ -27,12 +27,14 @@ pub(super) struct IcrcChecker {
     expected: u16,
     /// Whether the source counts its identifications from one call to the next.
     counts: bool,
+    /// Whether the last packet had "don't fragment" set.
+    dont_fragment: bool,
 }
 
 impl IcrcChecker {
     /// A checker of what comes to `address`.
     pub(super) const fn new(address: IpAddr) -> Self {
-        Self { address, source: None, expected: 0, counts: false }
+        Self { address, source: None, expected: 0, counts: false, dont_fragment: true }
     }
 
     /// Begins a buffer that came from `from`: one packet, or several coalesced.
@@ -59,6 +61,7 @@ impl IcrcChecker {
     /// Whether `packet`, the next of the buffer from BTH to pad, may have the iCRC `received`.
     pub(super) fn is_good(&mut self, first_of_buffer: bool, packet: &[u8], received: u32) -> bool {
         let Some((_, flow)) = self.source else { return false };
+        self.dont_fragment = true;
         let computed = flow.icrc(self.expected, packet);
         if computed == received {
             self.expected = self.expected.wrapping_add(1);
@@ -81,14 +84,28 @@ impl IcrcChecker {
         true
     }
 
+    /// What IPv4 header the last packet seems to have had: its identification, and whether "don't
+    /// fragment" was set. Of a bad packet, what was expected.
+    pub(super) fn last_header(&self) -> (u16, bool) {
+        (self.expected.wrapping_sub(1), self.dont_fragment)
+    }
+
     /// The identification that makes `received` the iCRC, from the iCRC of the expected one.
-    fn solve(&self, flow: &IcrcFlow, packet: &[u8], computed: u32, received: u32) -> Option<u16> {
+    fn solve(
+        &mut self,
+        flow: &IcrcFlow,
+        packet: &[u8],
+        computed: u32,
+        received: u32,
+    ) -> Option<u16> {
         // The solver sees differences only: what it finds is relative to the expected one.
         let bytes_after = AFTER_IDENTIFICATION + packet.len();
         let difference = solve_identification(computed, received, bytes_after);
         difference.map(|difference| difference ^ self.expected).or_else(|| {
             // "Don't fragment" may be clear: a second pass, for packets that are corrupt or rare.
-            flow.identify(packet, received).map(|found| found.identification)
+            let found = flow.identify(packet, received)?;
+            self.dont_fragment = found.dont_fragment;
+            Some(found.identification)
         })
     }
 }

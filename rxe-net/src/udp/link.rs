@@ -19,6 +19,7 @@ use super::steer::{BindError, Membership, ROCE_PORT};
 use super::sys::{self, InMessage, MAX_SEND, OutMessage, RawAddress, RecvRing};
 use crate::batch::{ICRC_LEN, TxBatch, TxPacket};
 use crate::link::{Link, LinkCounters, Sink, TransmitReport};
+use crate::pcap::{Capture, CaptureBatch, CapturedPacket};
 
 /// Segments that a call takes at most, from the newest kernel to the oldest: the link begins with
 /// the first and goes on when the kernel refuses (6.18 takes 128, 6.1 takes 64).
@@ -88,6 +89,9 @@ pub struct UdpLink {
     segment_limit: usize,
     hints: VecDeque<Unreachable>,
     counters: LinkCounters,
+    capture: Option<Arc<Capture>>,
+    /// The time of the call at hand.
+    now: Instant,
 }
 
 impl fmt::Debug for UdpLink {
@@ -132,7 +136,14 @@ impl UdpLink {
             segment_limit: if gso { 0 } else { SEGMENT_LIMITS.len() - 1 },
             hints: VecDeque::with_capacity(MAX_HINTS),
             counters: LinkCounters::default(),
+            capture: None,
+            now: Instant::ZERO,
         })
+    }
+
+    /// Sets where all packets sent and received are written, bad ones too; `None` for nowhere.
+    pub fn set_capture(&mut self, capture: Option<Arc<Capture>>) {
+        self.capture = capture;
     }
 
     /// The GID that this link sends from and receives for.
@@ -162,8 +173,12 @@ impl UdpLink {
     /// # Errors
     ///
     /// As [`Link::receive`].
-    pub fn receive_with(&mut self, mut sink: impl FnMut(&Path, &[u8])) -> io::Result<usize> {
-        let Self { receiver, ring, checker, counters, gid, .. } = self;
+    pub fn receive_with(
+        &mut self,
+        now: Instant,
+        mut sink: impl FnMut(&Path, &[u8]),
+    ) -> io::Result<usize> {
+        let Self { receiver, ring, checker, counters, gid, capture, .. } = self;
         counters.receive_calls += 1;
         let count = match ring.receive(receiver.as_fd(), 0) {
             Ok(count) => count,
@@ -173,9 +188,10 @@ impl UdpLink {
             },
         };
         let before = counters.received;
+        let mut capture = capture.as_ref().map(|capture| capture.batch(now));
         for index in 0..count {
             if let Some(message) = ring.message(index) {
-                split(&message, *gid, checker, counters, &mut sink);
+                split(&message, *gid, checker, counters, &mut capture, &mut sink);
             }
         }
         Ok((counters.received - before) as usize)
@@ -234,6 +250,7 @@ impl UdpLink {
         };
         for run in runs {
             self.seal(batch, *run, port);
+            self.capture_sent(batch, *run, port);
         }
         let (mut done, mut attempts) = (0, 0);
         while let Some(run) = runs.get(done).copied() {
@@ -326,6 +343,26 @@ impl UdpLink {
         }
     }
 
+    /// Writes the packets of a run to the capture, as they are about to leave.
+    fn capture_sent(&self, batch: &TxBatch, run: Run, source_port: u16) {
+        let Some(capture) = &self.capture else { return };
+        let mut capture = capture.batch(self.now);
+        for segment in 0..run.count {
+            let index = run.first + segment;
+            let (Some(packet), Some(sealed)) = (batch.packets().get(index), batch.sealed(index))
+            else {
+                continue;
+            };
+            capture.packet(&CapturedPacket {
+                path: packet.path(),
+                source_port,
+                identification: segment as u16,
+                dont_fragment: true,
+                sealed,
+            });
+        }
+    }
+
     fn make_flow(&self, destination: Gid, port: u16) -> Option<IcrcFlow> {
         match (self.config.address, destination.to_ip()) {
             (IpAddr::V4(from), IpAddr::V4(to)) => Some(IcrcFlow::v4(from, to, port)),
@@ -401,7 +438,8 @@ impl UdpLink {
 }
 
 impl Link for UdpLink {
-    fn transmit(&mut self, _now: Instant, batch: &mut TxBatch) -> TransmitReport {
+    fn transmit(&mut self, now: Instant, batch: &mut TxBatch) -> TransmitReport {
+        self.now = now;
         let mut report = TransmitReport::default();
         let mut next = 0;
         while next < batch.len() {
@@ -413,8 +451,8 @@ impl Link for UdpLink {
         report
     }
 
-    fn receive(&mut self, _now: Instant, sink: &mut Sink<'_>) -> io::Result<usize> {
-        self.receive_with(sink)
+    fn receive(&mut self, now: Instant, sink: &mut Sink<'_>) -> io::Result<usize> {
+        self.receive_with(now, sink)
     }
 
     fn poll_fd(&self) -> Option<Arc<OwnedFd>> {
@@ -520,6 +558,7 @@ fn split(
     destination: Gid,
     checker: &mut IcrcChecker,
     counters: &mut LinkCounters,
+    capture: &mut Option<CaptureBatch<'_>>,
     sink: &mut impl FnMut(&Path, &[u8]),
 ) {
     let Some(from) = message.from else {
@@ -542,7 +581,19 @@ fn split(
             continue;
         }
         let Some((packet, icrc)) = sealed.split_last_chunk() else { continue };
-        if !checker.is_good(index == 0, packet, u32::from_le_bytes(*icrc)) {
+        let is_good = checker.is_good(index == 0, packet, u32::from_le_bytes(*icrc));
+        if let Some(capture) = capture {
+            let (identification, dont_fragment) = checker.last_header();
+            let (path, source_port) = (&path, from.port());
+            capture.packet(&CapturedPacket {
+                path,
+                source_port,
+                identification,
+                dont_fragment,
+                sealed,
+            });
+        }
+        if !is_good {
             counters.icrc_errors += 1;
             continue;
         }
@@ -618,7 +669,7 @@ mod tests {
 
     fn receive_all(link: &mut UdpLink) -> usize {
         let mut count = 0;
-        while let got @ 1.. = link.receive_with(|_, _| ()).expect("receive") {
+        while let got @ 1.. = link.receive_with(Instant::ZERO, |_, _| ()).expect("receive") {
             count += got;
         }
         count

@@ -1,0 +1,19 @@
+//! Who runs the engine: whoever polls, and a thread that sleeps until nobody does.
+//!
+//! A [`Runner`] is a shard with its links, behind one lock. Threads of the program run it when they
+//! post and when they poll; a background thread, asleep in epoll, runs it when nobody polls, so that
+//! one-sided work and timers go on in a program that never calls in. The hand-over between them
+//! has a contract (design.md, "Who runs the engine"), which `runner.rs` and `background.rs` keep.
+
+mod background;
+mod clock;
+mod open;
+mod registry;
+mod runner;
+mod sleeper;
+
+pub use clock::Clock;
+pub use open::{LinkOptions, MemoryLinks, OpenLink, OpenLinkError, OptionsError, UdpLinks};
+pub use registry::NoSlotError;
+pub use runner::{ModifyError, Runner, StartError};
+pub use sleeper::EventFd;

@@ -1,0 +1,144 @@
+//! Opening links: which kind, and with what around it.
+
+use std::io;
+use std::sync::Arc;
+
+use gid_table::GidEntry;
+use rxe_core::cq::Notify;
+use thiserror::Error;
+
+use super::clock::Clock;
+use crate::faults::{FaultSpec, Faults, FaultyLink, ParseFaultsError};
+use crate::link::Link;
+use crate::memory::{AttachError, Fabric, PortId};
+use crate::pcap::{Capture, OpenCaptureError};
+use crate::udp::{BindError, BufferSizes, UdpConfig, UdpLink};
+
+/// Why a link cannot be opened.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpenLinkError {
+    /// The UDP sockets cannot be had.
+    #[error(transparent)]
+    Udp(#[from] BindError),
+    /// The port of the fabric takes no such link.
+    #[error(transparent)]
+    Memory(#[from] AttachError),
+    /// The background thread cannot wait for the link.
+    #[error("cannot wait for packets: {0}")]
+    Wait(#[source] io::Error),
+}
+
+/// Opens the link of a shard for one of a port's GIDs.
+pub trait OpenLink: Send + Sync + std::fmt::Debug {
+    /// Opens the link of shard `slot` for `gid`; `waker` is for links that have no descriptor.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenLinkError`], which says what would be right.
+    fn open(
+        &self,
+        gid: &GidEntry,
+        slot: u8,
+        waker: Arc<dyn Notify>,
+    ) -> Result<Box<dyn Link>, OpenLinkError>;
+}
+
+/// What the environment, or a program, wants of every link.
+#[derive(Clone, Debug, Default)]
+pub struct LinkOptions {
+    /// What goes wrong with packets (`URXE_FAULTS`).
+    pub faults: Option<FaultSpec>,
+    /// Where packets are written (`URXE_PCAP`).
+    pub capture: Option<Arc<Capture>>,
+    /// Segmentation offload is not used (`URXE_GSO=off`).
+    pub no_gso: bool,
+    /// Sizes of the socket buffers.
+    pub buffers: BufferSizes,
+}
+
+/// Why the options in the environment are no good.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OptionsError {
+    /// `URXE_FAULTS` does not parse.
+    #[error("URXE_FAULTS: {0}")]
+    Faults(#[from] ParseFaultsError),
+    /// The file of `URXE_PCAP` cannot be written.
+    #[error(transparent)]
+    Capture(#[from] OpenCaptureError),
+    /// `URXE_GSO` is neither on nor off.
+    #[error("URXE_GSO is {0:?}: set it to on (the default) or off")]
+    Gso(String),
+}
+
+impl LinkOptions {
+    /// The options in the environment: `URXE_FAULTS`, `URXE_PCAP`, `URXE_GSO`.
+    ///
+    /// # Errors
+    ///
+    /// [`OptionsError`], which says what would be right.
+    pub fn from_env() -> Result<Self, OptionsError> {
+        let no_gso = match std::env::var("URXE_GSO").as_deref() {
+            Err(_) | Ok("" | "on") => false,
+            Ok("off") => true,
+            Ok(other) => return Err(OptionsError::Gso(other.to_owned())),
+        };
+        let capture = Capture::from_env(Clock::epoch())?.map(Arc::new);
+        let buffers = BufferSizes::default();
+        Ok(Self { faults: FaultSpec::from_env()?, capture, no_gso, buffers })
+    }
+}
+
+/// Opens UDP links: RoCE v2 without privileges.
+#[derive(Clone, Debug)]
+pub struct UdpLinks {
+    /// What every link gets.
+    pub options: LinkOptions,
+}
+
+impl OpenLink for UdpLinks {
+    fn open(
+        &self,
+        gid: &GidEntry,
+        slot: u8,
+        _: Arc<dyn Notify>,
+    ) -> Result<Box<dyn Link>, OpenLinkError> {
+        let LinkOptions { faults, capture, no_gso, buffers } = &self.options;
+        let mut config = UdpConfig::new(gid.gid.to_ip(), slot);
+        if gid.gid.is_link_local() {
+            config.scope_id = gid.ifindex;
+        }
+        config.gso = !no_gso;
+        config.buffers = *buffers;
+        let mut link = UdpLink::open(config)?;
+        link.set_capture(capture.clone());
+        Ok(match faults {
+            // Each slot gets a stream of its own, so that two ends do not lose the same packets.
+            Some(spec) => Box::new(FaultyLink::new(link, Faults::new(spec.clone(), slot.into()))),
+            None => Box::new(link),
+        })
+    }
+}
+
+/// Opens links of an in-process fabric.
+#[derive(Clone, Debug)]
+pub struct MemoryLinks {
+    /// The fabric.
+    pub fabric: Fabric,
+    /// The port that the device stands for.
+    pub port: PortId,
+}
+
+impl OpenLink for MemoryLinks {
+    fn open(
+        &self,
+        _: &GidEntry,
+        slot: u8,
+        waker: Arc<dyn Notify>,
+    ) -> Result<Box<dyn Link>, OpenLinkError> {
+        let link = self.fabric.attach(self.port, slot)?;
+        link.set_waker(Some(Arc::new(move || waker.notify())));
+        Ok(Box::new(link))
+    }
+}

@@ -1,0 +1,417 @@
+//! A shard with its links, run by whoever calls in.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::thread::JoinHandle;
+
+use crossbeam_queue::{ArrayQueue, SegQueue};
+use gid_table::{Gid, GidEntry};
+use parking_lot::{Mutex, MutexGuard};
+use rxe_core::cq::Notify;
+use rxe_core::device::Device;
+use rxe_core::error::{CreateQpError, ModifyQpError};
+use rxe_core::path::Path;
+use rxe_core::qp::{QpAttr, QpAttrMask, QpInit, QueuePair};
+use rxe_core::shard::Shard;
+use rxe_core::time::Instant;
+use rxe_wire::Qpn;
+use thiserror::Error;
+
+use super::background;
+use super::clock::Clock;
+use super::open::{OpenLink, OpenLinkError};
+use super::registry::{NoSlotError, SlotGuard, forward};
+use super::sleeper::Sleeper;
+use crate::batch::TxBatch;
+use crate::link::{Link, LinkCounters};
+
+/// Packets handed over from other sockets and not yet taken in; more are dropped, RC repairs it.
+const HANDED_OVER_MAX: usize = 1024;
+/// Offset of the top byte of the destination QPN in BTH: the slot.
+const SLOT_OFFSET: usize = 5;
+
+/// Why a runner cannot start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// No slot is free.
+    #[error(transparent)]
+    NoSlot(#[from] NoSlotError),
+    /// No descriptors or no thread can be had.
+    #[error("cannot start the background thread of a device: {0}")]
+    Os(#[from] io::Error),
+}
+
+/// Why a queue pair cannot be changed: the engine's reasons, or the link's.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ModifyError {
+    /// The engine refuses.
+    #[error(transparent)]
+    Qp(#[from] ModifyQpError),
+    /// The link to send and receive on cannot be opened.
+    #[error(transparent)]
+    Link(#[from] OpenLinkError),
+}
+
+/// A shard, its links, and the thread that runs them when nobody else does.
+pub struct Runner {
+    core: Mutex<Core>,
+    /// Queue pairs to which something was posted while the lock was taken.
+    kicks: SegQueue<Qpn>,
+    /// Packets that came to the socket of another slot.
+    handed_over: ArrayQueue<(Path, Box<[u8]>)>,
+    pub(super) sleeper: Sleeper,
+    opener: Arc<dyn OpenLink>,
+    /// When somebody last polled, in nanoseconds; 0 for never, or not since `req_notify`.
+    last_poll: AtomicU64,
+    stopping: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    slot: SlotGuard,
+}
+
+impl fmt::Debug for Runner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runner").field("slot", &self.slot.slot()).finish_non_exhaustive()
+    }
+}
+
+/// What the lock of a runner guards.
+#[derive(Debug)]
+pub(super) struct Core {
+    shard: Shard,
+    links: Vec<OpenedLink>,
+    batch: TxBatch,
+}
+
+struct OpenedLink {
+    gid: Gid,
+    link: Box<dyn Link>,
+}
+
+impl fmt::Debug for OpenedLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenedLink").field("gid", &self.gid).finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    /// Does one round of everything: receive, timers, send. Returns the packets received.
+    pub(super) fn turn(&mut self, now: Instant) -> usize {
+        let received = self.receive(now);
+        if self.shard.poll_timeout().is_some_and(|at| at <= now) {
+            self.shard.handle_timeout(now);
+        }
+        for opened in &mut self.links {
+            if opened.link.poll_timeout().is_some_and(|at| at <= now) {
+                opened.link.handle_timeout(now);
+            }
+        }
+        self.transmit(now);
+        received
+    }
+
+    fn receive(&mut self, now: Instant) -> usize {
+        let Self { shard, links, .. } = self;
+        let mut received = 0;
+        for OpenedLink { link, gid } in links {
+            let slot = shard.slot();
+            let mut sink = |path: &Path, bytes: &[u8]| {
+                // The kernel steers a coalesced buffer by its first packet alone.
+                let destined = bytes.get(SLOT_OFFSET).copied().unwrap_or(slot);
+                if destined == slot || !forward(destined, path, bytes) {
+                    shard.handle_packet(now, path, bytes);
+                }
+            };
+            match link.receive(now, &mut sink) {
+                Ok(count) => received += count,
+                Err(error) => {
+                    tracing::error!(target: "rxe::net", %gid, %error, "cannot receive");
+                }
+            }
+            while let Some(hint) = link.poll_unreachable() {
+                shard.handle_unreachable(now, &hint);
+            }
+        }
+        received
+    }
+
+    /// Sends all that the shard has to send.
+    fn transmit(&mut self, now: Instant) {
+        let Self { shard, links, batch } = self;
+        // The link that the batch is for.
+        let mut target = None;
+        while shard.wants_transmit() {
+            let is_first = batch.is_empty();
+            let Some(room) = batch.room() else {
+                flush(links, batch, target, now);
+                continue;
+            };
+            let Some(transmit) = shard.poll_transmit(now, room) else { break };
+            let source = transmit.path.source;
+            if target != Some(source) && !is_first {
+                // Behind the packets of the other link: copied once, which is rare.
+                let packet = room[..transmit.len].to_vec();
+                flush(links, batch, target, now);
+                if !batch.push_copy(&packet, transmit, None) {
+                    tracing::error!(target: "rxe::net", "an empty batch has no room");
+                }
+            } else {
+                batch.commit(transmit);
+            }
+            target = Some(source);
+        }
+        flush(links, batch, target, now);
+    }
+
+    /// When something is to be done without a packet or a call.
+    fn deadline(&self) -> Option<Instant> {
+        let links = self.links.iter().filter_map(|opened| opened.link.poll_timeout());
+        links.chain(self.shard.poll_timeout()).min()
+    }
+}
+
+fn flush(links: &mut [OpenedLink], batch: &mut TxBatch, target: Option<Gid>, now: Instant) {
+    if batch.is_empty() {
+        return;
+    }
+    match links.iter_mut().find(|opened| Some(opened.gid) == target) {
+        Some(opened) => {
+            opened.link.transmit(now, batch);
+        }
+        // A queue pair has a path only once its link is open.
+        None => tracing::error!(target: "rxe::net", ?target, "no link for packets to send"),
+    }
+    batch.clear();
+}
+
+/// Wakes the background thread of a runner, if that is still there.
+struct WakeRunner(std::sync::Weak<Runner>);
+
+impl Notify for WakeRunner {
+    fn notify(&self) {
+        if let Some(runner) = self.0.upgrade() {
+            runner.sleeper.wake();
+        }
+    }
+}
+
+impl Runner {
+    /// Makes a shard of a device on a free slot, and starts its background thread.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`] when there is no slot, descriptor or thread left.
+    pub fn start(device: Arc<Device>, opener: Arc<dyn OpenLink>) -> Result<Arc<Self>, StartError> {
+        let slot = SlotGuard::take(device.config().seed.0)?;
+        let shard = Shard::new(device, slot.slot());
+        let runner = Arc::new(Self {
+            core: Mutex::new(Core { shard, links: Vec::new(), batch: TxBatch::new() }),
+            kicks: SegQueue::new(),
+            handed_over: ArrayQueue::new(HANDED_OVER_MAX),
+            sleeper: Sleeper::new()?,
+            opener,
+            last_poll: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+            thread: Mutex::new(None),
+            slot,
+        });
+        runner.slot.publish(Arc::downgrade(&runner));
+        let thread = background::spawn(runner.clone())?;
+        *runner.thread.lock() = Some(thread);
+        Ok(runner)
+    }
+
+    /// The slot: the top byte of the QPNs that live here.
+    pub fn slot(&self) -> u8 {
+        self.slot.slot()
+    }
+
+    /// Makes a queue pair on this shard (`ibv_create_qp`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Shard::create_qp`].
+    pub fn create_qp(&self, init: QpInit) -> Result<Arc<QueuePair>, CreateQpError> {
+        self.core.lock().shard.create_qp(init)
+    }
+
+    /// Changes a queue pair (`ibv_modify_qp`); opens the link that its new path needs.
+    ///
+    /// # Errors
+    ///
+    /// [`ModifyError`]; the queue pair is as before.
+    pub fn modify_qp(
+        self: &Arc<Self>,
+        qpn: Qpn,
+        attr: &QpAttr,
+        mask: QpAttrMask,
+    ) -> Result<(), ModifyError> {
+        let mut core = self.core.lock();
+        let now = Clock::now();
+        // What is owed to the peer leaves before a state in which nothing is sent.
+        core.transmit(now);
+        core.shard.check_modify_qp(qpn, attr, mask)?;
+        if mask.contains(QpAttrMask::AV) {
+            let port = core.shard.device().port(attr.av.port_num);
+            let entry = port.and_then(|p| p.gids.read().query_gid_ex(attr.av.sgid_index).ok());
+            if let Some(entry) = entry {
+                self.open_link(&mut core, &entry)?;
+            }
+        }
+        core.shard.modify_qp(now, qpn, attr, mask)?;
+        core.transmit(now);
+        self.release(core, now);
+        Ok(())
+    }
+
+    fn open_link(self: &Arc<Self>, core: &mut Core, entry: &GidEntry) -> Result<(), OpenLinkError> {
+        let gid = entry.gid;
+        if core.links.iter().any(|opened| opened.gid == gid) {
+            return Ok(());
+        }
+        let waker = Arc::new(WakeRunner(Arc::downgrade(self)));
+        let link = self.opener.open(entry, self.slot(), waker)?;
+        if let Some(fd) = link.poll_fd() {
+            self.sleeper.watch(fd).map_err(OpenLinkError::Wait)?;
+        }
+        core.links.push(OpenedLink { gid, link });
+        Ok(())
+    }
+
+    /// The attributes of a queue pair (`ibv_query_qp`).
+    pub fn query_qp(&self, qpn: Qpn) -> Option<QpAttr> {
+        self.core.lock().shard.query_qp(qpn)
+    }
+
+    /// Destroys a queue pair (`ibv_destroy_qp`), after what it owes to its peer has been sent.
+    pub fn destroy_qp(&self, qpn: Qpn) {
+        let mut core = self.core.lock();
+        let now = Clock::now();
+        core.transmit(now);
+        core.shard.destroy_qp(qpn);
+        core.transmit(now);
+        self.release(core, now);
+    }
+
+    /// What the links of this shard have counted.
+    pub fn link_counters(&self) -> LinkCounters {
+        let core = self.core.lock();
+        let mut sum = LinkCounters::default();
+        core.links.iter().for_each(|opened| sum += opened.link.counters());
+        sum
+    }
+
+    /// Lets the shard take over what was posted to `qp`, and sends it, in this very thread; when
+    /// the lock is taken, its holder does so.
+    pub fn kick(&self, qp: &QueuePair) {
+        if let Some(mut core) = self.core.try_lock() {
+            let now = Clock::now();
+            core.shard.kick(now, qp.qpn());
+            core.transmit(now);
+            self.release(core, now);
+        } else if qp.mark_kicked() {
+            self.kicks.push(qp.qpn());
+            self.serve_left_work();
+        }
+    }
+
+    /// Receives and processes in this thread, unless another one is at it.
+    ///
+    /// What a thread does that polls a completion queue and finds it empty.
+    pub fn poll(&self) {
+        let now = Clock::now();
+        self.last_poll.store(now.as_nanos(), Ordering::Relaxed);
+        if let Some(mut core) = self.core.try_lock() {
+            core.turn(now);
+            self.release(core, now);
+        }
+    }
+
+    /// Hands the sockets to the background thread, since the caller is about to sleep on events
+    /// (`ibv_req_notify_cq`): they are armed when it returns.
+    pub fn stop_polling(&self) {
+        // Whoever sees this stored does not leave the sockets disarmed any more.
+        self.last_poll.store(0, Ordering::SeqCst);
+        self.sleeper.arm_sockets();
+    }
+
+    /// Takes a packet that came to the socket of another slot.
+    pub(super) fn hand_over(&self, path: &Path, bytes: &[u8]) {
+        // A full queue drops it: RC repairs that.
+        if self.handed_over.push((*path, bytes.into())).is_ok() {
+            self.sleeper.wake();
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock()
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// When somebody last polled; `None` for never, or not since `req_notify`.
+    pub(super) fn last_poll(&self) -> Option<Instant> {
+        match self.last_poll.load(Ordering::SeqCst) {
+            0 => None,
+            nanos => Some(Instant::from_nanos(nanos)),
+        }
+    }
+
+    /// Sets the timer of the background thread, under the lock.
+    pub(super) fn set_timer(&self, core: &Core, lease_end: Option<Instant>, now: Instant) {
+        let earliest = core.deadline().into_iter().chain(lease_end).min();
+        self.sleeper.set_timer(earliest.map_or(u64::MAX, Instant::as_nanos), now);
+    }
+
+    /// Gives the lock back, and does what others have left meanwhile since it was taken.
+    pub(super) fn release(&self, core: MutexGuard<'_, Core>, now: Instant) {
+        self.sleeper.wake_by(core.deadline(), now);
+        drop(core);
+        self.serve_left_work();
+    }
+
+    /// Does what was left for the holder of the lock, if nobody holds it.
+    ///
+    /// Whoever leaves work then tries the lock; whoever gives the lock back then looks for work.
+    /// The fences order the two, so one of them finds it.
+    fn serve_left_work(&self) {
+        loop {
+            fence(Ordering::SeqCst);
+            if self.kicks.is_empty() && self.handed_over.is_empty() {
+                return;
+            }
+            let Some(mut core) = self.core.try_lock() else { return };
+            let now = Clock::now();
+            while let Some(qpn) = self.kicks.pop() {
+                core.shard.kick(now, qpn);
+            }
+            for _ in 0..HANDED_OVER_MAX {
+                let Some((path, bytes)) = self.handed_over.pop() else { break };
+                core.shard.handle_packet(now, &path, &bytes);
+            }
+            core.transmit(now);
+            self.sleeper.wake_by(core.deadline(), now);
+        }
+    }
+
+    /// Stops the background thread and closes all links. Nothing runs the shard afterwards.
+    pub fn close(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.sleeper.wake();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.thread().id() != std::thread::current().id()
+            && thread.join().is_err()
+        {
+            tracing::error!(target: "rxe::net", "the background thread panicked");
+        }
+        let mut core = self.core.lock();
+        core.transmit(Clock::now());
+        self.sleeper.forget_sockets();
+        core.links.clear();
+    }
+}

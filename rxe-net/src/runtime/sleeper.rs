@@ -1,0 +1,164 @@
+//! What the background thread sleeps on: sockets, a timer, and a way to wake it.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+use rxe_core::cq::Notify;
+use rxe_core::time::Instant;
+
+/// A descriptor that becomes readable at each notification and counts them.
+///
+/// Reading takes one, so that a program that waits in poll(2) sees as many events as there are.
+#[derive(Debug)]
+pub struct EventFd(OwnedFd);
+
+impl EventFd {
+    /// Makes one; closed in programs that this one executes.
+    ///
+    /// # Errors
+    ///
+    /// That of `eventfd(2)`: no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
+        Ok(Self(eventfd(0, flags)?))
+    }
+
+    /// Takes one notification; false when there is none.
+    pub fn take(&self) -> bool {
+        let mut count = [0; 8];
+        rustix::io::read(&self.0, &mut count).is_ok()
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Notify for EventFd {
+    fn notify(&self) {
+        // It can only fail when 2^64 - 2 notifications wait, which is as good as one more.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+}
+
+/// No timer is running.
+const NEVER: u64 = u64::MAX;
+
+/// The epoll set of one background thread.
+pub(super) struct Sleeper {
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    waker: EventFd,
+    sockets: Mutex<Vec<Arc<OwnedFd>>>,
+    /// When the timer fires; changed only under the lock of the shard.
+    armed: AtomicU64,
+}
+
+impl fmt::Debug for Sleeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleeper").field("sockets", &self.sockets.lock().len()).finish()
+    }
+}
+
+/// Sockets sleep one event long: while somebody polls, they stay disarmed, since a sleeper in
+/// epoll costs each packet a wake-up.
+const SOCKET: EventFlags = EventFlags::IN.union(EventFlags::ONESHOT);
+
+impl Sleeper {
+    pub(super) fn new() -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let timer = timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+        )?;
+        let waker = EventFd::new()?;
+        let which = EventData::new_u64(0);
+        epoll::add(&epoll, &timer, which, EventFlags::IN)?;
+        epoll::add(&epoll, &waker, which, EventFlags::IN)?;
+        let armed = AtomicU64::new(NEVER);
+        Ok(Self { epoll, timer, waker, sockets: Mutex::default(), armed })
+    }
+
+    /// Adds a socket, armed.
+    pub(super) fn watch(&self, socket: Arc<OwnedFd>) -> io::Result<()> {
+        epoll::add(&self.epoll, &socket, EventData::new_u64(1), SOCKET)?;
+        self.sockets.lock().push(socket);
+        Ok(())
+    }
+
+    /// Lets go of all sockets: one that is kept would go on receiving for nobody.
+    pub(super) fn forget_sockets(&self) {
+        for socket in self.sockets.lock().drain(..) {
+            if let Err(error) = epoll::delete(&self.epoll, &socket) {
+                tracing::error!(target: "rxe::net", %error, "cannot let go of a socket");
+            }
+        }
+    }
+
+    /// Arms all sockets; one that is readable already wakes the thread at once.
+    pub(super) fn arm_sockets(&self) {
+        for socket in &*self.sockets.lock() {
+            if let Err(error) = epoll::modify(&self.epoll, socket, EventData::new_u64(1), SOCKET) {
+                tracing::error!(target: "rxe::net", %error, "cannot wait for a socket");
+            }
+        }
+    }
+
+    /// Sees to it that the thread wakes at `deadline` at the latest. Under the lock of the shard.
+    pub(super) fn wake_by(&self, deadline: Option<Instant>, now: Instant) {
+        let deadline = deadline.map_or(NEVER, Instant::as_nanos);
+        if deadline < self.armed.load(Ordering::Relaxed) {
+            self.set_timer(deadline, now);
+        }
+    }
+
+    /// Sets the timer anew, earlier or later. Under the lock of the shard.
+    pub(super) fn set_timer(&self, deadline: u64, now: Instant) {
+        self.armed.store(deadline, Ordering::Relaxed);
+        let nanos = match deadline {
+            NEVER => 0,
+            // 0 would stop the timer.
+            at => at.saturating_sub(now.as_nanos()).max(1),
+        };
+        let it_value = Timespec {
+            tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: (nanos % 1_000_000_000) as _,
+        };
+        let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let spec = Itimerspec { it_interval, it_value };
+        if let Err(error) = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &spec) {
+            tracing::error!(target: "rxe::net", %error, "cannot set the timer");
+        }
+    }
+
+    /// Sleeps until a socket, the timer or [`Self::wake`] wakes it.
+    pub(super) fn sleep(&self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(8);
+        match epoll::wait(&self.epoll, spare_capacity(&mut events), None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // Both are level-triggered and non-blocking: what is there is taken.
+        while self.waker.take() {}
+        let mut expirations = [0; 8];
+        let _ = rustix::io::read(&self.timer, &mut expirations);
+        Ok(())
+    }
+
+    /// Wakes the thread.
+    pub(super) fn wake(&self) {
+        self.waker.notify();
+    }
+}
