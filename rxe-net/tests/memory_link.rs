@@ -319,6 +319,36 @@ fn packets_go_to_the_link_of_their_slot() {
 }
 
 #[test]
+fn links_may_share_a_slot_by_address() {
+    let fabric = Fabric::new();
+    let left = fabric.add_port(PortConfig::numbered(1)).expect("free addresses");
+    let port = fabric.add_port(PortConfig::numbered(2)).expect("free addresses");
+    let mut left = fabric.attach(left, 1).expect("a free slot");
+    let (v4, v6) = (v4(), path("fd00::1", "fd00::2"));
+    let attach = |to: Path| fabric.attach_to(port, 1, to.destination, to.gid_type);
+    let mut first = attach(v4).expect("free");
+    let mut second = attach(v6).expect("free");
+    for collision in [attach(v6), fabric.attach(port, 1)] {
+        assert_eq!(collision.map(|_| ()), Err(AttachError::SlotInUse { port, slot: 1 }));
+    }
+    let Err(AttachError::NoSuchAddress { gid, .. }) = attach(path("fd00::1", "fd00::3")) else {
+        panic!("port 2 has no such address")
+    };
+    assert_eq!(gid, path("fd00::1", "fd00::3").destination);
+
+    send_all(&mut left, Instant::ZERO, v6, &numbered(1));
+    assert!(receive_all(&mut first, Instant::ZERO).is_empty());
+    assert_eq!(receive_all(&mut second, Instant::ZERO).len(), 1);
+    // Each sends from its own address only; what is for no link's address is refused.
+    let back = Path { source: v4.destination, destination: v4.source, ..v4 };
+    assert_eq!(send_all(&mut second, Instant::ZERO, back, &numbered(1)).lost, 1);
+    assert_eq!(send_all(&mut first, Instant::ZERO, back, &numbered(1)).sent, 1);
+    drop(second);
+    send_all(&mut left, Instant::ZERO, v6, &numbered(1));
+    assert!(left.poll_unreachable().is_some());
+}
+
+#[test]
 fn r49_members_of_a_group_get_a_copy_each() {
     for group in ["239.1.2.3", "ff0e::5"] {
         let (fabric, mut left, mut right) = pair();

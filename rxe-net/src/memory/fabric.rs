@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use gid_table::InterfaceInfo;
+use gid_table::{Gid, GidType, InterfaceInfo};
 use parking_lot::Mutex;
 use rxe_core::time::Instant;
 
@@ -43,6 +43,16 @@ pub enum AttachError {
     NoSuchPort {
         /// The port asked for.
         port: PortId,
+    },
+    /// The port has no such address.
+    #[error("port {} has no GID {gid} for {gid_type}: choose one of its addresses", port.0)]
+    NoSuchAddress {
+        /// The port.
+        port: PortId,
+        /// The GID asked for.
+        gid: Gid,
+        /// The kind of network asked for.
+        gid_type: GidType,
     },
     /// Another link has the slot.
     #[error("a link of slot {slot} is attached to port {}: drop it or take another slot", port.0)]
@@ -90,7 +100,7 @@ impl Fabric {
         self.with(|state| state.add_port(config))
     }
 
-    /// Attaches a link to a port, for the QPs of one slot.
+    /// Attaches a link to a port, for the QPs of one slot and all addresses of the port.
     ///
     /// Several links share a port when they have different slots. What is for no slot of theirs
     /// comes to the one attached first.
@@ -99,7 +109,34 @@ impl Fabric {
     ///
     /// [`AttachError`].
     pub fn attach(&self, port: PortId, slot: u8) -> Result<MemoryLink, AttachError> {
-        let sender = self.with(|state| state.attach(port, slot))?;
+        self.attach_as(port, slot, None)
+    }
+
+    /// Attaches a link for the QPs of one slot and a single address, as a UDP link is bound to one.
+    ///
+    /// A port has such links, one for each slot and address, or those of [`Fabric::attach`]; with
+    /// one slot not both.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`].
+    pub fn attach_to(
+        &self,
+        port: PortId,
+        slot: u8,
+        gid: Gid,
+        gid_type: GidType,
+    ) -> Result<MemoryLink, AttachError> {
+        self.attach_as(port, slot, Some((gid, gid_type)))
+    }
+
+    fn attach_as(
+        &self,
+        port: PortId,
+        slot: u8,
+        address: Option<(Gid, GidType)>,
+    ) -> Result<MemoryLink, AttachError> {
+        let sender = self.with(|state| state.attach(port, slot, address))?;
         Ok(MemoryLink::new(self.clone(), sender))
     }
 

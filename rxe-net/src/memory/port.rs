@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use gid_table::{Gid, GidType, InterfaceInfo, LinkGidTypes};
-use rxe_core::path::Unreachable;
+use rxe_core::path::{Path, Unreachable};
 use rxe_core::time::Instant;
 
 use super::queue::{ReceiveLimits, ReceiveQueue};
@@ -130,15 +130,24 @@ impl Port {
         vlan.is_none_or(|vlan| self.config.vlans.contains(&vlan))
     }
 
-    /// The link that packets to a slot go to: that of the slot, otherwise the first.
+    /// The links that a packet to `path` and a slot goes to, written into `found`.
     ///
-    /// The first also gets what names no slot: management (QP 1) and multicast.
-    pub(super) fn endpoint_for(&self, slot: u8) -> Option<usize> {
-        let of_slot = self.attached().find(|(_, endpoint)| endpoint.slot == slot);
-        of_slot.or_else(|| self.attached().next()).map(|(index, _)| index)
+    /// To a group: all that have joined it. Otherwise one of those for the address: that of the
+    /// slot, or the first, which so gets what names no slot of theirs, such as management (QP 1).
+    pub(super) fn endpoints_for(&self, path: &Path, slot: u8, found: &mut Vec<usize>) {
+        found.clear();
+        let Path { destination, gid_type, .. } = *path;
+        if destination.is_multicast() {
+            let joined = self.attached().filter(|(_, link)| link.groups.contains(&destination));
+            found.extend(joined.map(|(index, _)| index));
+            return;
+        }
+        let mut open = self.attached().filter(|(_, link)| link.is_for(destination, gid_type));
+        let of_slot = open.clone().find(|(_, link)| link.slot == slot);
+        found.extend(of_slot.or_else(|| open.next()).map(|(index, _)| index));
     }
 
-    pub(super) fn attached(&self) -> impl Iterator<Item = (usize, &Endpoint)> {
+    pub(super) fn attached(&self) -> impl Iterator<Item = (usize, &Endpoint)> + Clone {
         self.endpoints.iter().enumerate().filter(|(_, endpoint)| endpoint.attached)
     }
 
@@ -163,6 +172,8 @@ pub const GID_TYPES: LinkGidTypes = LinkGidTypes::V1AndV2;
 /// One link attached to a port.
 pub(super) struct Endpoint {
     pub slot: u8,
+    /// The address that it is for alone; `None` for all of the port.
+    pub address: Option<(Gid, GidType)>,
     pub attached: bool,
     pub queue: ReceiveQueue,
     pub faults: Option<Faults>,
@@ -176,6 +187,7 @@ impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint")
             .field("slot", &self.slot)
+            .field("address", &self.address)
             .field("attached", &self.attached)
             .field("groups", &self.groups)
             .field("counters", &self.counters)
@@ -184,9 +196,15 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    pub(super) fn new(slot: u8, limits: ReceiveLimits, faults: Option<Faults>) -> Self {
+    pub(super) fn new(
+        slot: u8,
+        address: Option<(Gid, GidType)>,
+        limits: ReceiveLimits,
+        faults: Option<Faults>,
+    ) -> Self {
         Self {
             slot,
+            address,
             attached: true,
             queue: ReceiveQueue::new(limits),
             faults,
@@ -195,5 +213,16 @@ impl Endpoint {
             waker: None,
             counters: LinkCounters::default(),
         }
+    }
+
+    /// Whether it sends from this address and receives for it.
+    pub(super) fn is_for(&self, gid: Gid, gid_type: GidType) -> bool {
+        self.address.is_none_or(|address| address == (gid, gid_type))
+    }
+
+    /// Whether another link, for `address`, would take packets that come to this one.
+    pub(super) fn collides_with(&self, slot: u8, address: Option<(Gid, GidType)>) -> bool {
+        self.slot == slot
+            && (self.address == address || self.address.is_none() != address.is_none())
     }
 }

@@ -7,7 +7,7 @@ use std::mem;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use gid_table::GidType;
+use gid_table::{Gid, GidType};
 use rxe_core::path::{Path, Unreachable};
 use rxe_core::time::Instant;
 use rxe_wire::hdr::Bth;
@@ -109,7 +109,7 @@ pub(super) struct State {
     released: Option<TxBatch>,
     /// To be called when the lock is free.
     wakers: Vec<Waker>,
-    /// Where the packet at hand goes; kept for its memory.
+    /// The ports or links that the packet at hand goes to; kept for its memory.
     targets: Vec<usize>,
 }
 
@@ -156,16 +156,26 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn attach(&mut self, port: PortId, slot: u8) -> Result<Sender, AttachError> {
+    pub(super) fn attach(
+        &mut self,
+        port: PortId,
+        slot: u8,
+        address: Option<(Gid, GidType)>,
+    ) -> Result<Sender, AttachError> {
         let found = self.ports.get_mut(port.0).ok_or(AttachError::NoSuchPort { port })?;
-        if found.attached().any(|(_, endpoint)| endpoint.slot == slot) {
+        if let Some((gid, gid_type)) = address
+            && !found.has_gid(gid, gid_type)
+        {
+            return Err(AttachError::NoSuchAddress { port, gid, gid_type });
+        }
+        if found.attached().any(|(_, other)| other.collides_with(slot, address)) {
             return Err(AttachError::SlotInUse { port, slot });
         }
         let free = found.endpoints.iter().position(|endpoint| !endpoint.attached);
         let index = free.unwrap_or(found.endpoints.len());
         let sender = Sender { port: port.0, endpoint: index };
         let faults = found.config.faults.clone().map(|spec| faults_of(sender, spec));
-        let endpoint = Endpoint::new(slot, found.config.receive, faults);
+        let endpoint = Endpoint::new(slot, address, found.config.receive, faults);
         match found.endpoints.get_mut(index) {
             Some(place) => *place = endpoint,
             None => found.endpoints.push(endpoint),
@@ -177,7 +187,7 @@ impl State {
     pub(super) fn detach(&mut self, link: Sender) {
         if let Some(endpoint) = self.endpoint_mut(link) {
             let Endpoint { slot, .. } = *endpoint;
-            *endpoint = Endpoint::new(slot, ReceiveLimits::default(), None);
+            *endpoint = Endpoint::new(slot, None, ReceiveLimits::default(), None);
             endpoint.attached = false;
         }
     }
@@ -410,7 +420,9 @@ impl State {
         if !port.up {
             return Err(NotSent::Down);
         }
-        if !port.has_gid(path.source, path.gid_type) {
+        let link = port.endpoints.get(sender.endpoint).ok_or(NotSent::Down)?;
+        let (source, gid_type) = (path.source, path.gid_type);
+        if !port.has_gid(source, gid_type) || !link.is_for(source, gid_type) {
             return Err(NotSent::NotOwned);
         }
         if port.in_flight >= IN_FLIGHT_MAX {
@@ -481,17 +493,31 @@ impl State {
         };
         let bth = frame.get(parsed.packet.clone()).and_then(Bth::read);
         let slot = bth.map_or(0, |bth| bth.dest_qpn.slot());
-        let Some(endpoint) = port.endpoint_for(slot) else {
-            port.counters.unattached += 1;
-            self.tell_unreachable(from, &parsed.path, bth);
-            self.recycle(std::iter::once(frame));
-            return;
-        };
-        let frame::Parsed { path, l3, packet, .. } = parsed;
-        let queue = &mut port.endpoints[endpoint].queue;
-        let was_empty = queue.is_empty();
-        match queue.push(Received { frame, path, l3, packet }) {
-            Ok(()) if was_empty => wake(&mut self.wakers, &port.endpoints[endpoint]),
+        let mut endpoints = mem::take(&mut self.targets);
+        port.endpoints_for(&parsed.path, slot, &mut endpoints);
+        match endpoints.split_last() {
+            Some((&last, others)) => {
+                for &endpoint in others {
+                    self.enqueue(to, endpoint, frame.clone(), &parsed);
+                }
+                self.enqueue(to, last, frame, &parsed);
+            }
+            None => {
+                port.counters.unattached += 1;
+                self.tell_unreachable(from, &parsed.path, bth);
+                self.recycle(std::iter::once(frame));
+            }
+        }
+        self.targets = endpoints;
+    }
+
+    fn enqueue(&mut self, port: usize, endpoint: usize, frame: Vec<u8>, parsed: &frame::Parsed) {
+        let frame::Parsed { path, l3, packet, .. } = parsed.clone();
+        let Some(port) = self.ports.get_mut(port) else { return };
+        let Some(endpoint) = port.endpoints.get_mut(endpoint) else { return };
+        let was_empty = endpoint.queue.is_empty();
+        match endpoint.queue.push(Received { frame, path, l3, packet }) {
+            Ok(()) if was_empty => wake(&mut self.wakers, endpoint),
             Ok(()) => {}
             Err(refused) => {
                 port.counters.receive_overflow += 1;
