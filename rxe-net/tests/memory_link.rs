@@ -325,7 +325,7 @@ fn links_may_share_a_slot_by_address() {
     let port = fabric.add_port(PortConfig::numbered(2)).expect("free addresses");
     let mut left = fabric.attach(left, 1).expect("a free slot");
     let (v4, v6) = (v4(), path("fd00::1", "fd00::2"));
-    let attach = |to: Path| fabric.attach_to(port, 1, to.destination, to.gid_type);
+    let attach = |to: Path| fabric.attach_to(port, 1, to.destination);
     let mut first = attach(v4).expect("free");
     let mut second = attach(v6).expect("free");
     for collision in [attach(v6), fabric.attach(port, 1)] {

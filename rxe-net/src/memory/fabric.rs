@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use gid_table::{Gid, GidType, InterfaceInfo};
+use gid_table::{Gid, InterfaceInfo};
 use parking_lot::Mutex;
 use rxe_core::time::Instant;
 
@@ -45,14 +45,12 @@ pub enum AttachError {
         port: PortId,
     },
     /// The port has no such address.
-    #[error("port {} has no GID {gid} for {gid_type}: choose one of its addresses", port.0)]
+    #[error("port {} has no GID {gid}: choose one of its addresses", port.0)]
     NoSuchAddress {
         /// The port.
         port: PortId,
         /// The GID asked for.
         gid: Gid,
-        /// The kind of network asked for.
-        gid_type: GidType,
     },
     /// Another link has the slot.
     #[error("a link of slot {slot} is attached to port {}: drop it or take another slot", port.0)]
@@ -120,21 +118,15 @@ impl Fabric {
     /// # Errors
     ///
     /// [`AttachError`].
-    pub fn attach_to(
-        &self,
-        port: PortId,
-        slot: u8,
-        gid: Gid,
-        gid_type: GidType,
-    ) -> Result<MemoryLink, AttachError> {
-        self.attach_as(port, slot, Some((gid, gid_type)))
+    pub fn attach_to(&self, port: PortId, slot: u8, gid: Gid) -> Result<MemoryLink, AttachError> {
+        self.attach_as(port, slot, Some(gid))
     }
 
     fn attach_as(
         &self,
         port: PortId,
         slot: u8,
-        address: Option<(Gid, GidType)>,
+        address: Option<Gid>,
     ) -> Result<MemoryLink, AttachError> {
         let sender = self.with(|state| state.attach(port, slot, address))?;
         Ok(MemoryLink::new(self.clone(), sender))

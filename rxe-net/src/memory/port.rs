@@ -136,13 +136,13 @@ impl Port {
     /// slot, or the first, which so gets what names no slot of theirs, such as management (QP 1).
     pub(super) fn endpoints_for(&self, path: &Path, slot: u8, found: &mut Vec<usize>) {
         found.clear();
-        let Path { destination, gid_type, .. } = *path;
+        let destination = path.destination;
         if destination.is_multicast() {
             let joined = self.attached().filter(|(_, link)| link.groups.contains(&destination));
             found.extend(joined.map(|(index, _)| index));
             return;
         }
-        let mut open = self.attached().filter(|(_, link)| link.is_for(destination, gid_type));
+        let mut open = self.attached().filter(|(_, link)| link.is_for(destination));
         let of_slot = open.clone().find(|(_, link)| link.slot == slot);
         found.extend(of_slot.or_else(|| open.next()).map(|(index, _)| index));
     }
@@ -173,7 +173,7 @@ pub const GID_TYPES: LinkGidTypes = LinkGidTypes::V1AndV2;
 pub(super) struct Endpoint {
     pub slot: u8,
     /// The address that it is for alone; `None` for all of the port.
-    pub address: Option<(Gid, GidType)>,
+    pub address: Option<Gid>,
     pub attached: bool,
     pub queue: ReceiveQueue,
     pub faults: Option<Faults>,
@@ -198,7 +198,7 @@ impl fmt::Debug for Endpoint {
 impl Endpoint {
     pub(super) fn new(
         slot: u8,
-        address: Option<(Gid, GidType)>,
+        address: Option<Gid>,
         limits: ReceiveLimits,
         faults: Option<Faults>,
     ) -> Self {
@@ -216,12 +216,12 @@ impl Endpoint {
     }
 
     /// Whether it sends from this address and receives for it.
-    pub(super) fn is_for(&self, gid: Gid, gid_type: GidType) -> bool {
-        self.address.is_none_or(|address| address == (gid, gid_type))
+    pub(super) fn is_for(&self, gid: Gid) -> bool {
+        self.address.is_none_or(|address| address == gid)
     }
 
     /// Whether another link, for `address`, would take packets that come to this one.
-    pub(super) fn collides_with(&self, slot: u8, address: Option<(Gid, GidType)>) -> bool {
+    pub(super) fn collides_with(&self, slot: u8, address: Option<Gid>) -> bool {
         self.slot == slot
             && (self.address == address || self.address.is_none() != address.is_none())
     }

@@ -160,13 +160,12 @@ impl State {
         &mut self,
         port: PortId,
         slot: u8,
-        address: Option<(Gid, GidType)>,
+        address: Option<Gid>,
     ) -> Result<Sender, AttachError> {
         let found = self.ports.get_mut(port.0).ok_or(AttachError::NoSuchPort { port })?;
-        if let Some((gid, gid_type)) = address
-            && !found.has_gid(gid, gid_type)
-        {
-            return Err(AttachError::NoSuchAddress { port, gid, gid_type });
+        // Those of RoCE v1 are all there are.
+        if let Some(gid) = address.filter(|gid| !found.has_gid(*gid, GidType::RoceV1)) {
+            return Err(AttachError::NoSuchAddress { port, gid });
         }
         if found.attached().any(|(_, other)| other.collides_with(slot, address)) {
             return Err(AttachError::SlotInUse { port, slot });
@@ -421,8 +420,7 @@ impl State {
             return Err(NotSent::Down);
         }
         let link = port.endpoints.get(sender.endpoint).ok_or(NotSent::Down)?;
-        let (source, gid_type) = (path.source, path.gid_type);
-        if !port.has_gid(source, gid_type) || !link.is_for(source, gid_type) {
+        if !port.has_gid(path.source, path.gid_type) || !link.is_for(path.source) {
             return Err(NotSent::NotOwned);
         }
         if port.in_flight >= IN_FLIGHT_MAX {

@@ -133,11 +133,11 @@ pub struct MemoryLinks {
 impl OpenLink for MemoryLinks {
     fn open(
         &self,
-        _: &GidEntry,
+        gid: &GidEntry,
         slot: u8,
         waker: Arc<dyn Notify>,
     ) -> Result<Box<dyn Link>, OpenLinkError> {
-        let link = self.fabric.attach(self.port, slot)?;
+        let link = self.fabric.attach_to(self.port, slot, gid.gid)?;
         link.set_waker(Some(Arc::new(move || waker.notify())));
         Ok(Box::new(link))
     }
