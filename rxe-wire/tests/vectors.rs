@@ -6,6 +6,8 @@ use rxe_wire::hdr::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, FlushPlacement, FlushSelectivity, Ieth, ImmDt,
     Rdeth, Reth, Xrceth,
 };
+use rxe_wire::icrc::Encapsulation;
+use rxe_wire::net::{Frame, FrameBuilder};
 use rxe_wire::{
     Headers, Msn, NakCode, Opcode, Operation, PKey, Packet, Psn, QKey, Qpn, RKey, Service, Syndrome,
 };
@@ -325,5 +327,36 @@ fn congestion_and_reserved_bits_of_bth() {
         ),
     ] {
         assert_reads(text, Headers::new(expected), "");
+    }
+}
+
+/// Whole frames with an iCRC that other programs computed: zlib's crc32 over bytes masked by hand
+/// for RoCE v1, scapy's `contrib/roce.py` for IPv6 and IPv4. Each has TOS or traffic class 0x2a.
+#[test]
+fn icrcs_of_other_programs_are_good() {
+    let ethernet = "525400770001 525400770002";
+    let v1 = "8915  6 2a 12345 0018 1b 01
+              fe80000000000000505400fffe770002 fe80000000000000505400fffe770001
+              04 00 ffff c0 000011 80 000077  526f434520763121  cb80c758";
+    let v6 = "86dd  6 2a 12345 0020 11 09
+              fd000077000000000000000000000002 fd000077000000000000000000000001
+              c123 12b7 0020 0000
+              04 00 ffff 80 000011 00 000077  526f434520763621  0d6b6acb";
+    let v4 = "0800  45 2a 0034 beef 4000 09 11 9e03 0a4d0002 0a4d0001
+              c123 12b7 0020 0000
+              04 00 ffff 80 000011 80 000077  526f434520763421  477ec39e";
+    for (text, kind) in
+        [(v1, Encapsulation::V1), (v6, Encapsulation::V2Ipv6), (v4, Encapsulation::V2Ipv4)]
+    {
+        let bytes = hex(&format!("{ethernet} {text}"));
+        let frame = Frame::parse_ethernet(&bytes).unwrap();
+        assert_eq!(frame.net.encapsulation(), kind);
+        assert_eq!(frame.net.traffic_class(), 0x2a);
+        assert!(frame.icrc().unwrap().is_good(), "{kind:?}");
+        assert_eq!(frame.packet().unwrap().payload()[..6], *b"RoCE v");
+        assert!(frame.packet().unwrap().bth().fecn);
+        let mut built = vec![0; bytes.len()];
+        FrameBuilder::new(frame.link, frame.net).write(frame.roce, &mut built).unwrap();
+        assert_eq!(built, bytes);
     }
 }

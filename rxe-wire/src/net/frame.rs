@@ -625,6 +625,34 @@ mod tests {
     }
 
     #[test]
+    fn all_flags_of_ipv4_are_kept_and_counted() {
+        let mut bytes = ethernet_v4();
+        for flags in [0x00, 0x80, 0xc0] {
+            bytes[14 + 6] = flags;
+            let frame = Frame::parse_ethernet(&bytes).unwrap();
+            assert!(!frame.icrc().unwrap().is_good());
+            let mut again = vec![0; bytes.len()];
+            frame.write(&mut again).unwrap();
+            assert_eq!(again, bytes);
+            if flags == 0 {
+                let expected = frame.icrc().unwrap().computed;
+                assert_eq!(frame.net.icrc_flow().icrc(0, frame.roce), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_service_tag_stays_one() {
+        let mut tagged = link(2);
+        tagged.ethernet.ether_type = ether_type::SERVICE_VLAN;
+        let builder = FrameBuilder::new(Some(tagged), net(Encapsulation::V2Ipv6));
+        let bytes = built(&builder, &acknowledge());
+        assert_eq!(bytes[12..14], [0x88, 0xa8]);
+        assert_eq!(bytes[16..18], [0x81, 0x00]);
+        assert_eq!(bytes[20..22], [0x86, 0xdd]);
+    }
+
+    #[test]
     fn padding_of_a_short_frame_is_not_taken_for_the_packet() {
         let mut bytes = ethernet_v4();
         bytes.extend([0; 6]);

@@ -151,4 +151,14 @@ mod tests {
         bytes[100] ^= 1;
         assert_eq!(SuperFrame::find(&Frame::parse_ip(&bytes).unwrap()), None);
     }
+
+    #[test]
+    fn what_is_left_over_must_be_a_packet_too() {
+        // A good packet, and then four bytes that can be none.
+        let mut bytes = super_frame(v4(0), 0, &[40, 40]);
+        assert!(SuperFrame::find(&Frame::parse_ip(&bytes).unwrap()).is_some());
+        bytes.truncate(28 + 44 + 4);
+        (bytes[3], bytes[20 + 5]) = (28 + 48, 8 + 48);
+        assert_eq!(SuperFrame::find(&Frame::parse_ip(&bytes).unwrap()), None);
+    }
 }
