@@ -4,18 +4,40 @@
 //! want RDMA between two devices of one process and no network at all.
 //!
 //! ```
+//! use gid_table::GidType;
+//! use rxe_core::path::{Path, Transmit};
 //! use rxe_core::time::Instant;
+//! use rxe_net::batch::TxBatch;
 //! use rxe_net::link::Link;
 //! use rxe_net::memory::{Fabric, PortConfig};
+//! use rxe_wire::Qpn;
 //!
 //! let fabric = Fabric::new();
-//! let left = fabric.add_port(PortConfig::numbered(1))?;
-//! let right = fabric.add_port(PortConfig::numbered(2))?;
-//! let mut sender = fabric.attach(left, 1)?;
-//! let mut receiver = fabric.attach(right, 1)?;
-//! assert_eq!(receiver.receive(Instant::ZERO, &mut |_, _| {})?, 0);
-//! assert_eq!(fabric.next_event_time(), None);
-//! # let _ = &mut sender;
+//! let slow = PortConfig { latency_nanos: 5_000, ..PortConfig::numbered(1) };
+//! let (left, right) = (fabric.add_port(slow)?, fabric.add_port(PortConfig::numbered(2))?);
+//! let (mut left, mut right) = (fabric.attach(left, 1)?, fabric.attach(right, 1)?);
+//!
+//! let path = Path {
+//!     source: "10.0.0.1".parse()?,
+//!     destination: "10.0.0.2".parse()?,
+//!     gid_type: GidType::RoceV2,
+//!     traffic_class: 0,
+//!     flow_label: 0,
+//!     hop_limit: 64,
+//!     vlan: None,
+//! };
+//! let acknowledgement = [0x11, 0, 0xff, 0xff, 0, 1, 0, 7, 0, 0, 0, 1, 0x1f, 0, 0, 1];
+//! let mut batch = TxBatch::new();
+//! let transmit = Transmit { len: acknowledgement.len(), path, dest_qpn: Qpn::new(0x01_0007) };
+//! assert!(batch.push_copy(&acknowledgement, transmit, None));
+//! left.transmit(Instant::ZERO, &mut batch);
+//!
+//! let arrival = fabric.next_event_time().expect("a packet is on its way");
+//! assert_eq!(arrival, Instant::from_nanos(5_000));
+//! let count = right.receive(arrival, &mut |from, packet| {
+//!     assert_eq!((from, packet), (&path, acknowledgement.as_slice()));
+//! })?;
+//! assert_eq!(count, 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
