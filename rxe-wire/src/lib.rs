@@ -52,7 +52,7 @@ pub mod psn;
 pub mod syndrome;
 pub mod uapi;
 
-pub use error::{EmitError, ParseError};
+pub use error::{EmitError, Layer, ParseError};
 pub use ids::{LKey, Msn, PKey, QKey, Qpn, RKey};
 pub use opcode::{
     ExtHeaders, OPCODES, Opcode, OpcodeInfo, Operation, PayloadRule, Position, Service,

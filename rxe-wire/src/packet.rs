@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::PKey;
 use crate::error::{EmitError, Layer, ParseError};
 use crate::hdr::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Rdeth, Reth, Xrceth,
@@ -180,6 +181,13 @@ impl fmt::Debug for Packet<'_> {
     }
 }
 
+/// One line: the headers, then the payload's length in bytes.
+impl fmt::Display for Packet<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} payload={}", self.headers(), self.payload().len())
+    }
+}
+
 /// The headers of one packet, to be written.
 ///
 /// Those beside BTH must be the ones that the opcode's table row names: [`write`](Self::write)
@@ -291,6 +299,74 @@ impl Headers {
     }
 }
 
+/// One line: opcode, destination QP, PSN, the flags that are set, then each header's fields.
+impl fmt::Display for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Bth { opcode, dest_qpn, psn, .. } = self.bth;
+        write!(f, "{opcode} qpn={dest_qpn} psn={psn}")?;
+        self.fmt_flags(f)?;
+        if let Some(Rdeth { ee_context, .. }) = self.rdeth {
+            write!(f, " eec=0x{ee_context:06x}")?;
+        }
+        if let Some(Deth { qkey, source_qpn, .. }) = self.deth {
+            write!(f, " qkey={qkey} srcqp={source_qpn}")?;
+        }
+        if let Some(Xrceth { srqn, .. }) = self.xrceth {
+            write!(f, " srqn=0x{srqn:06x}")?;
+        }
+        if let Some(Feth { placement, selectivity, .. }) = self.feth {
+            write!(f, " placement=0x{:x} selectivity={selectivity:?}", placement.bits())?;
+        }
+        if let Some(Reth { va, rkey, len }) = self.reth {
+            write!(f, " va=0x{va:016x} rkey={rkey} dmalen={len}")?;
+        }
+        if let Some(AtomicEth { va, rkey, swap_or_add, compare }) = self.atomic {
+            write!(f, " va=0x{va:016x} rkey={rkey} swap_or_add={swap_or_add} compare={compare}")?;
+        }
+        if let Some(Aeth { syndrome, msn }) = self.aeth {
+            write!(f, " [{syndrome}] msn={msn}")?;
+        }
+        if let Some(AtomicAckEth { original }) = self.atomic_ack {
+            write!(f, " original={original}")?;
+        }
+        if let Some(ImmDt(imm)) = self.imm {
+            write!(f, " imm=0x{imm:08x}")?;
+        }
+        if let Some(Ieth(rkey)) = self.ieth {
+            write!(f, " invalidate={rkey}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Headers {
+    /// What of BTH is out of the ordinary: flags that are set, values that are not the usual.
+    fn fmt_flags(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bth = &self.bth;
+        for (set, name) in [
+            (bth.ack_req, " A"),
+            (bth.solicited, " SE"),
+            (bth.migreq, " M"),
+            (bth.fecn, " FECN"),
+            (bth.becn, " BECN"),
+        ] {
+            if set {
+                f.write_str(name)?;
+            }
+        }
+        if bth.pad != 0 {
+            write!(f, " pad={}", bth.pad)?;
+        }
+        if bth.pkey != PKey::DEFAULT {
+            write!(f, " pkey={}", bth.pkey)?;
+        }
+        if bth.tver != 0 {
+            write!(f, " tver={}", bth.tver)?;
+        }
+        Ok(())
+    }
+}
+
 /// Writes one header, if it is there, and gives the room after it.
 #[inline]
 fn put<T>(
@@ -302,4 +378,45 @@ fn put<T>(
     let Some(header) = header else { return Ok(buf) };
     write(&header, buf)?;
     Ok(buf.get_mut(len..).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Opcode, Psn, Qpn, RKey};
+
+    #[test]
+    fn a_packet_is_shown_on_one_line() {
+        let bth = Bth {
+            opcode: Opcode::RC_WRITE_ONLY_WITH_IMM,
+            solicited: true,
+            pad: 1,
+            pkey: PKey::DEFAULT,
+            dest_qpn: Qpn::new(0x11),
+            ack_req: true,
+            psn: Psn::new(7),
+            ..Bth::default()
+        };
+        let headers = Headers {
+            reth: Some(Reth { va: 0x1000, rkey: RKey::new(0x1405), len: 3 }),
+            imm: Some(ImmDt(0xcafe)),
+            ..Headers::new(bth)
+        };
+        let mut bytes = [0; 36];
+        headers.write(&mut bytes).unwrap();
+        assert_eq!(
+            Packet::parse(&bytes).unwrap().to_string(),
+            "RC WRITE_ONLY_WITH_IMM qpn=0x000011 psn=7 A SE pad=1 va=0x0000000000001000 \
+             rkey=0x00001405 dmalen=3 imm=0x0000cafe payload=3"
+        );
+        let headers = Headers {
+            aeth: Some(Aeth::default()),
+            ..Headers::new(Bth { opcode: Opcode::RC_ACKNOWLEDGE, ..bth })
+        };
+        assert_eq!(headers.to_string(), "RC ACKNOWLEDGE qpn=0x000011 psn=7 A SE pad=1 [ACK] msn=0");
+        assert_eq!(
+            Headers::new(Bth { opcode: Opcode::new(0xff), tver: 2, ..Bth::default() }).to_string(),
+            "opcode 0xff qpn=0x000000 psn=0 pkey=0x0000 tver=2"
+        );
+    }
 }
