@@ -1,15 +1,15 @@
 //! iCRC, the invariant CRC that ends every RoCE packet.
 //!
-//! It is the CRC-32 of Ethernet over eight bytes of ones (for a header that RoCE does not have), the
-//! IP header or GRH, UDP, BTH, the other headers, the payload and its pad (rule R59), with the
+//! It is the CRC-32 of Ethernet over eight bytes of ones (for a header that RoCE lacks), the IP
+//! header or GRH, UDP, BTH, the other headers, the payload and its pad (rule R59), with the
 //! fields that may change on the way taken as ones, inverted and stored little-endian. Taken as
 //! ones are: IPv4 TOS, TTL and header checksum; IPv6 and GRH traffic class, flow label and hop
 //! limit; the UDP checksum; byte 4 of BTH (FECN, BECN, reserved). Everything else is covered, IPv4
 //! identification and flags too. Counterpart of `rxe_icrc.c`.
 //!
-//! Three ways in: [`IcrcFlow`] for a sender or a receiver that handles packets from BTH on and knows
-//! the addressing; [`check_l3`] and [`seal_l3`] for whole packets from the IP header or GRH on; and
-//! [`IcrcFlow::identify`] for a receiver that sees everything but the IPv4 identification.
+//! Three ways in: [`IcrcFlow`] for a sender or a receiver that handles packets from BTH on and
+//! knows the addressing; [`check_l3`] and [`seal_l3`] for whole packets from the IP header or GRH
+//! on; and [`IcrcFlow::identify`] for a receiver that sees everything but the IPv4 identification.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -516,7 +516,9 @@ mod tests {
                     let share = field_share(&V4_IDENTIFICATION, id);
                     flow.finish(flow.base ^ share, &packet) == received
                 });
-                let solved = solve_identification(flow.icrc(0, &packet), received, 22 + packet.len());
+                let bytes_after = 22 + packet.len();
+                let computed = flow.icrc(0, &packet);
+                let solved = solve_identification(computed, received, bytes_after);
                 prop_assert_eq!(solved, tried);
             }
         }

@@ -1,4 +1,4 @@
-//! Wire formats of RoCE, InfiniBand management datagrams and the rxe uAPI: bytes to values and back.
+//! Wire formats of RoCE, InfiniBand management datagrams and the rxe uAPI.
 //!
 //! No I/O, no state, no allocation, no `unsafe`. What stands where:
 //!
@@ -10,10 +10,10 @@
 //! - [`uapi`] has the structs that programs share with the rxe driver.
 //!
 //! The contract: parsing takes any bytes, never panics, and gives either a consistent view or a
-//! [`ParseError`] that says which layer lacks what. Values keep every bit, reserved ones too, so that
-//! what was read is written again to the same bytes. Writing refuses what could not be read again
-//! with an [`EmitError`]. What a value *means* to a QP is not judged here: TVer, keys, PSNs, and the
-//! payload's length against the path MTU ([`PayloadRule::check`]) are the engine's business.
+//! [`ParseError`] that says which layer lacks what. Values keep every bit, reserved ones too, so
+//! that what was read is written again to the same bytes. Writing refuses what could not be read
+//! again with an [`EmitError`]. What a value *means* to a QP is not judged here: TVer, keys, PSNs,
+//! and the payload's length against the path MTU ([`PayloadRule::check`]) are for the engine.
 //!
 //! ```
 //! use rxe_wire::hdr::{Aeth, Bth};

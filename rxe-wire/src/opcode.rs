@@ -341,14 +341,19 @@ opcodes! {
     RC_WRITE_LAST = 0x08, "RC WRITE_LAST", Rc, Write, Last, [], AtLeastOne;
     RC_WRITE_LAST_WITH_IMM = 0x09, "RC WRITE_LAST_WITH_IMM", Rc, Write, Last, [IMM_DT], AtLeastOne;
     RC_WRITE_ONLY = 0x0a, "RC WRITE_ONLY", Rc, Write, Only, [RETH], UpToMtu;
-    RC_WRITE_ONLY_WITH_IMM = 0x0b, "RC WRITE_ONLY_WITH_IMM", Rc, Write, Only, [RETH, IMM_DT], UpToMtu;
+    RC_WRITE_ONLY_WITH_IMM = 0x0b, "RC WRITE_ONLY_WITH_IMM", Rc, Write, Only,
+        [RETH, IMM_DT], UpToMtu;
     RC_READ_REQUEST = 0x0c, "RC READ_REQUEST", Rc, ReadRequest, Only, [RETH], None;
-    RC_READ_RESPONSE_FIRST = 0x0d, "RC READ_RESPONSE_FIRST", Rc, ReadResponse, First, [AETH], ExactlyMtu;
-    RC_READ_RESPONSE_MIDDLE = 0x0e, "RC READ_RESPONSE_MIDDLE", Rc, ReadResponse, Middle, [], ExactlyMtu;
-    RC_READ_RESPONSE_LAST = 0x0f, "RC READ_RESPONSE_LAST", Rc, ReadResponse, Last, [AETH], AtLeastOne;
+    RC_READ_RESPONSE_FIRST = 0x0d, "RC READ_RESPONSE_FIRST", Rc, ReadResponse, First,
+        [AETH], ExactlyMtu;
+    RC_READ_RESPONSE_MIDDLE = 0x0e, "RC READ_RESPONSE_MIDDLE", Rc, ReadResponse, Middle,
+        [], ExactlyMtu;
+    RC_READ_RESPONSE_LAST = 0x0f, "RC READ_RESPONSE_LAST", Rc, ReadResponse, Last,
+        [AETH], AtLeastOne;
     RC_READ_RESPONSE_ONLY = 0x10, "RC READ_RESPONSE_ONLY", Rc, ReadResponse, Only, [AETH], UpToMtu;
     RC_ACKNOWLEDGE = 0x11, "RC ACKNOWLEDGE", Rc, Acknowledge, Only, [AETH], None;
-    RC_ATOMIC_ACKNOWLEDGE = 0x12, "RC ATOMIC_ACKNOWLEDGE", Rc, AtomicAcknowledge, Only, [AETH, ATOMIC_ACK_ETH], None;
+    RC_ATOMIC_ACKNOWLEDGE = 0x12, "RC ATOMIC_ACKNOWLEDGE", Rc, AtomicAcknowledge, Only,
+        [AETH, ATOMIC_ACK_ETH], None;
     RC_COMPARE_SWAP = 0x13, "RC COMPARE_SWAP", Rc, CompareSwap, Only, [ATOMIC_ETH], None;
     RC_FETCH_ADD = 0x14, "RC FETCH_ADD", Rc, FetchAdd, Only, [ATOMIC_ETH], None;
     RC_SEND_LAST_WITH_INV = 0x16, "RC SEND_LAST_WITH_INV", Rc, Send, Last, [IETH], AtLeastOne;
@@ -367,28 +372,39 @@ opcodes! {
     UC_WRITE_LAST = 0x28, "UC WRITE_LAST", Uc, Write, Last, [], AtLeastOne;
     UC_WRITE_LAST_WITH_IMM = 0x29, "UC WRITE_LAST_WITH_IMM", Uc, Write, Last, [IMM_DT], AtLeastOne;
     UC_WRITE_ONLY = 0x2a, "UC WRITE_ONLY", Uc, Write, Only, [RETH], UpToMtu;
-    UC_WRITE_ONLY_WITH_IMM = 0x2b, "UC WRITE_ONLY_WITH_IMM", Uc, Write, Only, [RETH, IMM_DT], UpToMtu;
+    UC_WRITE_ONLY_WITH_IMM = 0x2b, "UC WRITE_ONLY_WITH_IMM", Uc, Write, Only,
+        [RETH, IMM_DT], UpToMtu;
     // === RD
     RD_SEND_FIRST = 0x40, "RD SEND_FIRST", Rd, Send, First, [RDETH, DETH], ExactlyMtu;
     RD_SEND_MIDDLE = 0x41, "RD SEND_MIDDLE", Rd, Send, Middle, [RDETH, DETH], ExactlyMtu;
     RD_SEND_LAST = 0x42, "RD SEND_LAST", Rd, Send, Last, [RDETH, DETH], AtLeastOne;
-    RD_SEND_LAST_WITH_IMM = 0x43, "RD SEND_LAST_WITH_IMM", Rd, Send, Last, [RDETH, DETH, IMM_DT], AtLeastOne;
+    RD_SEND_LAST_WITH_IMM = 0x43, "RD SEND_LAST_WITH_IMM", Rd, Send, Last,
+        [RDETH, DETH, IMM_DT], AtLeastOne;
     RD_SEND_ONLY = 0x44, "RD SEND_ONLY", Rd, Send, Only, [RDETH, DETH], UpToMtu;
-    RD_SEND_ONLY_WITH_IMM = 0x45, "RD SEND_ONLY_WITH_IMM", Rd, Send, Only, [RDETH, DETH, IMM_DT], UpToMtu;
+    RD_SEND_ONLY_WITH_IMM = 0x45, "RD SEND_ONLY_WITH_IMM", Rd, Send, Only,
+        [RDETH, DETH, IMM_DT], UpToMtu;
     RD_WRITE_FIRST = 0x46, "RD WRITE_FIRST", Rd, Write, First, [RDETH, DETH, RETH], ExactlyMtu;
     RD_WRITE_MIDDLE = 0x47, "RD WRITE_MIDDLE", Rd, Write, Middle, [RDETH, DETH], ExactlyMtu;
     RD_WRITE_LAST = 0x48, "RD WRITE_LAST", Rd, Write, Last, [RDETH, DETH], AtLeastOne;
-    RD_WRITE_LAST_WITH_IMM = 0x49, "RD WRITE_LAST_WITH_IMM", Rd, Write, Last, [RDETH, DETH, IMM_DT], AtLeastOne;
+    RD_WRITE_LAST_WITH_IMM = 0x49, "RD WRITE_LAST_WITH_IMM", Rd, Write, Last,
+        [RDETH, DETH, IMM_DT], AtLeastOne;
     RD_WRITE_ONLY = 0x4a, "RD WRITE_ONLY", Rd, Write, Only, [RDETH, DETH, RETH], UpToMtu;
-    RD_WRITE_ONLY_WITH_IMM = 0x4b, "RD WRITE_ONLY_WITH_IMM", Rd, Write, Only, [RDETH, DETH, RETH, IMM_DT], UpToMtu;
+    RD_WRITE_ONLY_WITH_IMM = 0x4b, "RD WRITE_ONLY_WITH_IMM", Rd, Write, Only,
+        [RDETH, DETH, RETH, IMM_DT], UpToMtu;
     RD_READ_REQUEST = 0x4c, "RD READ_REQUEST", Rd, ReadRequest, Only, [RDETH, DETH, RETH], None;
-    RD_READ_RESPONSE_FIRST = 0x4d, "RD READ_RESPONSE_FIRST", Rd, ReadResponse, First, [RDETH, AETH], ExactlyMtu;
-    RD_READ_RESPONSE_MIDDLE = 0x4e, "RD READ_RESPONSE_MIDDLE", Rd, ReadResponse, Middle, [RDETH], ExactlyMtu;
-    RD_READ_RESPONSE_LAST = 0x4f, "RD READ_RESPONSE_LAST", Rd, ReadResponse, Last, [RDETH, AETH], AtLeastOne;
-    RD_READ_RESPONSE_ONLY = 0x50, "RD READ_RESPONSE_ONLY", Rd, ReadResponse, Only, [RDETH, AETH], UpToMtu;
+    RD_READ_RESPONSE_FIRST = 0x4d, "RD READ_RESPONSE_FIRST", Rd, ReadResponse, First,
+        [RDETH, AETH], ExactlyMtu;
+    RD_READ_RESPONSE_MIDDLE = 0x4e, "RD READ_RESPONSE_MIDDLE", Rd, ReadResponse, Middle,
+        [RDETH], ExactlyMtu;
+    RD_READ_RESPONSE_LAST = 0x4f, "RD READ_RESPONSE_LAST", Rd, ReadResponse, Last,
+        [RDETH, AETH], AtLeastOne;
+    RD_READ_RESPONSE_ONLY = 0x50, "RD READ_RESPONSE_ONLY", Rd, ReadResponse, Only,
+        [RDETH, AETH], UpToMtu;
     RD_ACKNOWLEDGE = 0x51, "RD ACKNOWLEDGE", Rd, Acknowledge, Only, [RDETH, AETH], None;
-    RD_ATOMIC_ACKNOWLEDGE = 0x52, "RD ATOMIC_ACKNOWLEDGE", Rd, AtomicAcknowledge, Only, [RDETH, AETH, ATOMIC_ACK_ETH], None;
-    RD_COMPARE_SWAP = 0x53, "RD COMPARE_SWAP", Rd, CompareSwap, Only, [RDETH, DETH, ATOMIC_ETH], None;
+    RD_ATOMIC_ACKNOWLEDGE = 0x52, "RD ATOMIC_ACKNOWLEDGE", Rd, AtomicAcknowledge, Only,
+        [RDETH, AETH, ATOMIC_ACK_ETH], None;
+    RD_COMPARE_SWAP = 0x53, "RD COMPARE_SWAP", Rd, CompareSwap, Only,
+        [RDETH, DETH, ATOMIC_ETH], None;
     RD_FETCH_ADD = 0x54, "RD FETCH_ADD", Rd, FetchAdd, Only, [RDETH, DETH, ATOMIC_ETH], None;
     RD_RESYNC = 0x55, "RD RESYNC", Rd, Resync, Only, [RDETH, DETH], None;
     RD_FLUSH = 0x5c, "RD FLUSH", Rd, Flush, Only, [RDETH, DETH, FETH, RETH], None;
@@ -399,26 +415,37 @@ opcodes! {
     XRC_SEND_FIRST = 0xa0, "XRC SEND_FIRST", Xrc, Send, First, [XRCETH], ExactlyMtu;
     XRC_SEND_MIDDLE = 0xa1, "XRC SEND_MIDDLE", Xrc, Send, Middle, [XRCETH], ExactlyMtu;
     XRC_SEND_LAST = 0xa2, "XRC SEND_LAST", Xrc, Send, Last, [XRCETH], AtLeastOne;
-    XRC_SEND_LAST_WITH_IMM = 0xa3, "XRC SEND_LAST_WITH_IMM", Xrc, Send, Last, [XRCETH, IMM_DT], AtLeastOne;
+    XRC_SEND_LAST_WITH_IMM = 0xa3, "XRC SEND_LAST_WITH_IMM", Xrc, Send, Last,
+        [XRCETH, IMM_DT], AtLeastOne;
     XRC_SEND_ONLY = 0xa4, "XRC SEND_ONLY", Xrc, Send, Only, [XRCETH], UpToMtu;
-    XRC_SEND_ONLY_WITH_IMM = 0xa5, "XRC SEND_ONLY_WITH_IMM", Xrc, Send, Only, [XRCETH, IMM_DT], UpToMtu;
+    XRC_SEND_ONLY_WITH_IMM = 0xa5, "XRC SEND_ONLY_WITH_IMM", Xrc, Send, Only,
+        [XRCETH, IMM_DT], UpToMtu;
     XRC_WRITE_FIRST = 0xa6, "XRC WRITE_FIRST", Xrc, Write, First, [XRCETH, RETH], ExactlyMtu;
     XRC_WRITE_MIDDLE = 0xa7, "XRC WRITE_MIDDLE", Xrc, Write, Middle, [XRCETH], ExactlyMtu;
     XRC_WRITE_LAST = 0xa8, "XRC WRITE_LAST", Xrc, Write, Last, [XRCETH], AtLeastOne;
-    XRC_WRITE_LAST_WITH_IMM = 0xa9, "XRC WRITE_LAST_WITH_IMM", Xrc, Write, Last, [XRCETH, IMM_DT], AtLeastOne;
+    XRC_WRITE_LAST_WITH_IMM = 0xa9, "XRC WRITE_LAST_WITH_IMM", Xrc, Write, Last,
+        [XRCETH, IMM_DT], AtLeastOne;
     XRC_WRITE_ONLY = 0xaa, "XRC WRITE_ONLY", Xrc, Write, Only, [XRCETH, RETH], UpToMtu;
-    XRC_WRITE_ONLY_WITH_IMM = 0xab, "XRC WRITE_ONLY_WITH_IMM", Xrc, Write, Only, [XRCETH, RETH, IMM_DT], UpToMtu;
+    XRC_WRITE_ONLY_WITH_IMM = 0xab, "XRC WRITE_ONLY_WITH_IMM", Xrc, Write, Only,
+        [XRCETH, RETH, IMM_DT], UpToMtu;
     XRC_READ_REQUEST = 0xac, "XRC READ_REQUEST", Xrc, ReadRequest, Only, [XRCETH, RETH], None;
-    XRC_READ_RESPONSE_FIRST = 0xad, "XRC READ_RESPONSE_FIRST", Xrc, ReadResponse, First, [AETH], ExactlyMtu;
-    XRC_READ_RESPONSE_MIDDLE = 0xae, "XRC READ_RESPONSE_MIDDLE", Xrc, ReadResponse, Middle, [], ExactlyMtu;
-    XRC_READ_RESPONSE_LAST = 0xaf, "XRC READ_RESPONSE_LAST", Xrc, ReadResponse, Last, [AETH], AtLeastOne;
-    XRC_READ_RESPONSE_ONLY = 0xb0, "XRC READ_RESPONSE_ONLY", Xrc, ReadResponse, Only, [AETH], UpToMtu;
+    XRC_READ_RESPONSE_FIRST = 0xad, "XRC READ_RESPONSE_FIRST", Xrc, ReadResponse, First,
+        [AETH], ExactlyMtu;
+    XRC_READ_RESPONSE_MIDDLE = 0xae, "XRC READ_RESPONSE_MIDDLE", Xrc, ReadResponse, Middle,
+        [], ExactlyMtu;
+    XRC_READ_RESPONSE_LAST = 0xaf, "XRC READ_RESPONSE_LAST", Xrc, ReadResponse, Last,
+        [AETH], AtLeastOne;
+    XRC_READ_RESPONSE_ONLY = 0xb0, "XRC READ_RESPONSE_ONLY", Xrc, ReadResponse, Only,
+        [AETH], UpToMtu;
     XRC_ACKNOWLEDGE = 0xb1, "XRC ACKNOWLEDGE", Xrc, Acknowledge, Only, [AETH], None;
-    XRC_ATOMIC_ACKNOWLEDGE = 0xb2, "XRC ATOMIC_ACKNOWLEDGE", Xrc, AtomicAcknowledge, Only, [AETH, ATOMIC_ACK_ETH], None;
+    XRC_ATOMIC_ACKNOWLEDGE = 0xb2, "XRC ATOMIC_ACKNOWLEDGE", Xrc, AtomicAcknowledge, Only,
+        [AETH, ATOMIC_ACK_ETH], None;
     XRC_COMPARE_SWAP = 0xb3, "XRC COMPARE_SWAP", Xrc, CompareSwap, Only, [XRCETH, ATOMIC_ETH], None;
     XRC_FETCH_ADD = 0xb4, "XRC FETCH_ADD", Xrc, FetchAdd, Only, [XRCETH, ATOMIC_ETH], None;
-    XRC_SEND_LAST_WITH_INV = 0xb6, "XRC SEND_LAST_WITH_INV", Xrc, Send, Last, [XRCETH, IETH], AtLeastOne;
-    XRC_SEND_ONLY_WITH_INV = 0xb7, "XRC SEND_ONLY_WITH_INV", Xrc, Send, Only, [XRCETH, IETH], UpToMtu;
+    XRC_SEND_LAST_WITH_INV = 0xb6, "XRC SEND_LAST_WITH_INV", Xrc, Send, Last,
+        [XRCETH, IETH], AtLeastOne;
+    XRC_SEND_ONLY_WITH_INV = 0xb7, "XRC SEND_ONLY_WITH_INV", Xrc, Send, Only,
+        [XRCETH, IETH], UpToMtu;
     XRC_FLUSH = 0xbc, "XRC FLUSH", Xrc, Flush, Only, [XRCETH, FETH, RETH], None;
     XRC_ATOMIC_WRITE = 0xbd, "XRC ATOMIC_WRITE", Xrc, AtomicWrite, Only, [XRCETH, RETH], Exactly(8);
     // Congestion notification

@@ -155,7 +155,10 @@ proptest! {
     }
 
     #[test]
-    fn r29_payload_rules(len in 0usize..5000, mtu in proptest::sample::select(vec![256usize, 1024, 4096])) {
+    fn r29_payload_rules(
+        len in 0usize..5000,
+        mtu in proptest::sample::select(vec![256usize, 1024, 4096]),
+    ) {
         prop_assert_eq!(PayloadRule::None.check(len, mtu), len == 0);
         prop_assert_eq!(PayloadRule::ExactlyMtu.check(len, mtu), len == mtu);
         prop_assert_eq!(PayloadRule::AtLeastOne.check(len, mtu), (1..=mtu).contains(&len));

@@ -16,8 +16,8 @@ const _: () = assert!(size_of::<ImmDtBytes>() == ImmDt::LEN);
 
 /// Immediate data, 4 bytes (`struct rxe_immdt` in Linux).
 ///
-/// The number is the big-endian field as a host-order value; verbs hand it over as `imm_data`, which
-/// C programs convert with `htonl` and `ntohl`.
+/// The number is the big-endian field as a host-order value; verbs hand it over as `imm_data`,
+/// which C programs convert with `htonl` and `ntohl`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ImmDt(pub u32);
 

@@ -815,7 +815,10 @@ mod tests {
             // Random bytes, or a frame with some bytes changed: that gets further.
             let mut bytes = match kind {
                 None => random,
-                Some(kind) => built(&FrameBuilder::new(Some(link(tags)), net(kind)), &acknowledge()),
+                Some(kind) => {
+                    let builder = FrameBuilder::new(Some(link(tags)), net(kind));
+                    built(&builder, &acknowledge())
+                }
             };
             for (offset, byte) in noise {
                 let len = bytes.len().max(1);
