@@ -1,1 +1,107 @@
-//! RDMA verbs in safe Rust, over a RoCE device in user space.
+//! RDMA verbs in safe Rust, over a RoCE device that is always there: any interface with an address.
+//!
+//! The names are those of the specification, in full words; each item names its counterpart in C,
+//! and every numeric value is the one of `infiniband/verbs.h`. Nothing here needs privileges.
+//!
+//! | C | here |
+//! |---|---|
+//! | `ibv_get_device_list` | [`devices`] |
+//! | `ibv_open_device`, `ibv_close_device` | [`Device::open`], drop |
+//! | `ibv_query_device`, `_port`, `_gid`, `_gid_ex`, `_gid_table`, `_pkey` | methods of [`Context`] |
+//! | `ibv_alloc_pd`, `ibv_dealloc_pd` | [`Context::alloc_pd`], drop |
+//! | `ibv_reg_mr`, `ibv_dereg_mr` | [`ProtectionDomain::register`], drop |
+//! | `ibv_create_comp_channel`, `ibv_get_cq_event` | [`Context::create_channel`], [`CompletionChannel::wait`] |
+//! | `ibv_create_cq`, `ibv_poll_cq`, `ibv_req_notify_cq` | [`Context::create_cq`], [`CompletionQueue::poll`], [`CompletionQueue::req_notify`] |
+//! | `ibv_create_qp`, `ibv_modify_qp`, `ibv_query_qp` | [`ProtectionDomain::create_qp`], [`QueuePair::modify`], [`QueuePair::query`] |
+//! | `ibv_post_send`, `ibv_post_recv` | [`QueuePair::post_send`], [`QueuePair::post_recv`] |
+//! | `ibv_get_async_event` | [`Context::wait_event`] |
+//!
+//! An object keeps alive what it was made from, so nothing is destroyed while it is in use, and
+//! dropping everything in any order is right. A queue pair runs in the thread that polls its
+//! completion queue, or in a background thread when nobody polls.
+//!
+//! ```
+//! use std::time::Duration;
+//! use ibverbs_api::*;
+//!
+//! // Two ends in one process: each opens the device of the loopback interface for itself.
+//! let open = || -> Result<_, Box<dyn std::error::Error>> {
+//!     let context = Device::by_name("rxe_lo")?.open()?;
+//!     let pd = context.alloc_pd()?;
+//!     let cq = context.create_cq(16, None, 0)?;
+//!     let qp = pd.create_qp(QpInit::new(QpType::Rc, &cq, &cq))?;
+//!     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+//!     let mr = pd.register(DmaBuf::zeroed(4096), access)?;
+//!     Ok((context, cq, qp, mr))
+//! };
+//! let (client, client_cq, client_qp, client_mr) = open()?;
+//! let (server, _server_cq, server_qp, server_mr) = open()?;
+//!
+//! let gid = |context: &Context| -> Result<_, Box<dyn std::error::Error>> {
+//!     let table = context.query_gid_table()?;
+//!     Ok(table.into_iter().find(|entry| entry.owned).ok_or("lo has no address")?)
+//! };
+//! let (from, to) = (gid(&client)?, gid(&server)?);
+//! let connect = |qp: &QueuePair, peer: Qpn, own: GidEntry, other: Gid| {
+//!     let av = AddressVector::new(other, own.gid_index);
+//!     qp.connect(&ConnectAttr::new(av, peer, Mtu::M1024))
+//! };
+//! connect(&client_qp, server_qp.qpn(), from, to.gid)?;
+//! connect(&server_qp, client_qp.qpn(), to, from.gid)?;
+//!
+//! client_mr.buffer().write_at(0, b"hello")?;
+//! let remote = server_mr.remote_addr(0);
+//! client_qp.post_send(&SendWr {
+//!     wr_id: 1,
+//!     op: SendOp::Write { remote, imm: None },
+//!     flags: SendFlags::SIGNALED,
+//!     data: SendData::Sges(&[client_mr.sge(0..5)]),
+//! })?;
+//! let completion = client_cq.wait_one(Duration::from_secs(5))?;
+//! assert_eq!(completion.status, WcStatus::Success);
+//! let mut text = [0; 5];
+//! server_mr.buffer().read_at(0, &mut text)?;
+//! assert_eq!(&text, b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod attr;
+mod channel;
+mod context;
+mod cq;
+mod device;
+mod error;
+mod mr;
+mod pd;
+mod qp;
+
+pub use attr::{DeviceAttr, LinkLayer, PortAttr, PortState};
+pub use channel::CompletionChannel;
+pub use context::Context;
+pub use cq::CompletionQueue;
+pub use device::{Device, OpenOptions, devices};
+pub use error::{
+    DeviceError, OpenError, PostRecvListError, PostSendListError, QueryError, WaitError,
+};
+pub use mr::MemoryRegion;
+pub use pd::ProtectionDomain;
+pub use qp::{ConnectAttr, QpInit, QueuePair};
+
+pub use gid_table::{Gid, GidEntry, GidType, QueryGidError, QueryGidTableError};
+pub use rxe_core::cq::{CqId, CreateCqError};
+pub use rxe_core::device::AllocPdError;
+pub use rxe_core::error::{CreateQpError, ModifyQpError};
+pub use rxe_core::event::AsyncEvent;
+pub use rxe_core::mem::{AccessFlags, DmaBuf, Fault, RegMrError};
+pub use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpAttrMask, QpCaps, QpState, QpType};
+pub use rxe_core::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
+pub use rxe_core::wq::{
+    MAX_MESSAGE, PostRecvError, PostSendError, RecvWr, RemoteAddr, SendData, SendFlags, SendOp,
+    SendWr, Sge,
+};
+pub use rxe_core::{Counter, Limits, Seed};
+pub use rxe_net::link::LinkCounters;
+pub use rxe_net::runtime::{LinkOptions, ModifyError, OpenLinkError, OptionsError, StartError};
+pub use rxe_net::udp::{BindError, BufferSizes};
+pub use rxe_wire::{LKey, Psn, Qpn, RKey};

@@ -1,0 +1,291 @@
+//! An opened device.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gid_table::populate::{LinkGidTypes, sync, wanted_gids};
+use gid_table::{Gid, GidEntry, GidTable, QueryGidTableError};
+use rand_core::{OsRng, TryRngCore};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rxe_core::config::{DeviceConfig, Seed};
+use rxe_core::counters::Counter;
+use rxe_core::cq::CreateCqError;
+use rxe_core::device::{AllocPdError, Device as CoreDevice, Port};
+use rxe_core::event::AsyncEvent;
+use rxe_core::qp::Mtu;
+use rxe_core::wq::MAX_MESSAGE;
+use rxe_net::link::LinkCounters;
+use rxe_net::runtime::{EventFd, OpenLink, Runner, UdpLinks};
+use rxe_wire::PKey;
+
+use crate::attr::{DeviceAttr, LinkLayer, PortAttr, PortState};
+use crate::channel::CompletionChannel;
+use crate::cq::CompletionQueue;
+use crate::device::{Device, OpenOptions, active_mtu};
+use crate::error::{OpenError, QueryError, WaitError};
+use crate::pd::ProtectionDomain;
+
+/// The largest number of shards of a context.
+const SHARDS_MAX: usize = 64;
+/// The exponent of the ACK delay that Linux's driver reports.
+const LOCAL_CA_ACK_DELAY: u8 = 15;
+
+/// An opened device (`struct ibv_context`). Cloning gives another handle to the same one.
+#[derive(Clone, Debug)]
+pub struct Context {
+    pub(crate) inner: Arc<ContextInner>,
+}
+
+/// What all objects of a context share.
+#[derive(Debug)]
+pub(crate) struct ContextInner {
+    device: Device,
+    pub(crate) core: Arc<CoreDevice>,
+    pub(crate) runners: Vec<Arc<Runner>>,
+    event_fd: Arc<EventFd>,
+}
+
+impl Drop for ContextInner {
+    fn drop(&mut self) {
+        self.runners.iter().for_each(|runner| runner.close());
+    }
+}
+
+impl Context {
+    pub(crate) fn open(device: &Device, options: OpenOptions) -> Result<Self, OpenError> {
+        let opener = Arc::new(UdpLinks { options: options.link.clone() });
+        Self::open_on(device, &options, opener)
+    }
+
+    fn open_on(
+        device: &Device,
+        options: &OpenOptions,
+        opener: Arc<dyn OpenLink>,
+    ) -> Result<Self, OpenError> {
+        let shards = options.shards;
+        if !(1..=SHARDS_MAX).contains(&shards) {
+            return Err(OpenError::Shards { shards });
+        }
+        let os = |source| OpenError::Os { device: device.name().to_owned(), source };
+        let seed = match options.seed {
+            Some(seed) => seed,
+            None => random_seed().map_err(os)?,
+        };
+        let mut gids = GidTable::new(1, GidTable::DEFAULT_CAPACITY);
+        let report = sync(&mut gids, &wanted_gids(device.interface(), LinkGidTypes::V2));
+        for refused in report.refused {
+            tracing::warn!(target: "rxe::gid", device = device.name(), %refused, "GID left out");
+        }
+        let active_mtu = active_mtu(device.interface()).unwrap_or(Mtu::M256);
+        let config = DeviceConfig { seed, limits: options.limits };
+        let core = CoreDevice::new(config, vec![Port::new(gids, active_mtu)]);
+        let event_fd = Arc::new(EventFd::new().map_err(os)?);
+        core.events().set_waker(event_fd.clone());
+        let mut runners = Vec::with_capacity(shards);
+        for _ in 0..shards {
+            match Runner::start(core.clone(), opener.clone()) {
+                Ok(runner) => runners.push(runner),
+                Err(error) => {
+                    runners.iter().for_each(|runner| runner.close());
+                    return Err(error.into());
+                }
+            }
+        }
+        let inner = ContextInner { device: device.clone(), core, runners, event_fd };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The device that was opened.
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    /// What the device is and can do (`ibv_query_device`).
+    pub fn query_device(&self) -> DeviceAttr {
+        let guid = self.inner.device.guid();
+        DeviceAttr {
+            fw_ver: env!("CARGO_PKG_VERSION").to_owned(),
+            node_guid: guid,
+            sys_image_guid: guid,
+            max_mr_size: u64::MAX,
+            page_size_cap: 0xffff_f000,
+            phys_port_cnt: 1,
+            max_pkeys: 1,
+            local_ca_ack_delay: LOCAL_CA_ACK_DELAY,
+            num_comp_vectors: self.inner.runners.len(),
+            limits: *self.inner.core.limits(),
+        }
+    }
+
+    fn port(&self, port: u8) -> Result<&Port, QueryError> {
+        let ports = self.inner.core.ports().len();
+        self.inner.core.port(port).ok_or(QueryError::Port { port, ports })
+    }
+
+    /// What a port is (`ibv_query_port`); ports count from 1.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError::Port`] when there is no such port.
+    pub fn query_port(&self, port: u8) -> Result<PortAttr, QueryError> {
+        let found = self.port(port)?;
+        let interface = self.inner.device.interface();
+        let active = interface.up && interface.running;
+        Ok(PortAttr {
+            state: if active { PortState::Active } else { PortState::Down },
+            max_mtu: Mtu::M4096,
+            active_mtu: found.active_mtu(),
+            gid_tbl_len: found.gids.read().capacity(),
+            max_msg_sz: MAX_MESSAGE,
+            pkey_tbl_len: 1,
+            lid: 0,
+            link_layer: LinkLayer::Ethernet,
+        })
+    }
+
+    /// A GID of a port (`ibv_query_gid`); zero where the index has no entry.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the port or the index is out of range.
+    pub fn query_gid(&self, port: u8, index: u32) -> Result<Gid, QueryError> {
+        match self.query_gid_ex(port, index) {
+            Ok(entry) => Ok(entry.gid),
+            Err(QueryError::Gid(gid_table::QueryGidError::Empty { .. })) => Ok(Gid::ZERO),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A GID with its type and interface (`ibv_query_gid_ex`).
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the port or the index is out of range, or the entry empty (`ENODATA`).
+    pub fn query_gid_ex(&self, port: u8, index: u32) -> Result<GidEntry, QueryError> {
+        Ok(self.port(port)?.gids.read().query_gid_ex(index)?)
+    }
+
+    /// All GIDs of all ports (`ibv_query_gid_table`).
+    ///
+    /// # Errors
+    ///
+    /// None at present; the C function has some.
+    pub fn query_gid_table(&self) -> Result<Vec<GidEntry>, QueryGidTableError> {
+        let ports = self.inner.core.ports().iter();
+        Ok(ports.flat_map(|port| port.gids.read().entries().collect::<Vec<_>>()).collect())
+    }
+
+    /// A partition key of a port (`ibv_query_pkey`): there is the default one, at index 0.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the port or the index is out of range.
+    pub fn query_pkey(&self, port: u8, index: u16) -> Result<PKey, QueryError> {
+        self.port(port)?;
+        if index == 0 { Ok(PKey::DEFAULT) } else { Err(QueryError::PKeyIndex { index }) }
+    }
+
+    /// Makes a protection domain (`ibv_alloc_pd`).
+    ///
+    /// # Errors
+    ///
+    /// [`AllocPdError`] when `max_pd` is reached.
+    pub fn alloc_pd(&self) -> Result<ProtectionDomain, AllocPdError> {
+        ProtectionDomain::new(self.inner.clone())
+    }
+
+    /// Makes a completion channel (`ibv_create_comp_channel`).
+    ///
+    /// # Errors
+    ///
+    /// That of the system: no descriptors left.
+    pub fn create_channel(&self) -> io::Result<CompletionChannel> {
+        CompletionChannel::new()
+    }
+
+    /// Makes a completion queue (`ibv_create_cq`).
+    ///
+    /// `vector` chooses the shard, modulo their number: queue pairs that receive into this queue
+    /// live there. Threads that poll different queues want different vectors.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateCqError`] when `entries` is out of range or `max_cq` is reached.
+    pub fn create_cq(
+        &self,
+        entries: u32,
+        channel: Option<&CompletionChannel>,
+        vector: usize,
+    ) -> Result<CompletionQueue, CreateCqError> {
+        CompletionQueue::new(self.inner.clone(), entries, channel, vector)
+    }
+
+    /// Takes the oldest asynchronous event, if there is one.
+    pub fn take_event(&self) -> Option<AsyncEvent> {
+        self.inner.event_fd.take();
+        self.inner.core.events().take()
+    }
+
+    /// Waits for an asynchronous event (`ibv_get_async_event`).
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError::TimedOut`] when none comes in time.
+    pub fn wait_event(&self, timeout: Duration) -> Result<AsyncEvent, WaitError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(event) = self.take_event() {
+                return Ok(event);
+            }
+            wait_readable(self.inner.event_fd.as_fd(), deadline, timeout)?;
+        }
+    }
+
+    /// The descriptor that is readable while asynchronous events wait (`async_fd`).
+    pub fn event_fd(&self) -> BorrowedFd<'_> {
+        self.inner.event_fd.as_fd()
+    }
+
+    /// What the engine has counted, by the names of Linux's driver.
+    pub fn counter(&self, counter: Counter) -> u64 {
+        self.inner.core.counter(counter)
+    }
+
+    /// What the links of all shards have counted.
+    pub fn link_counters(&self) -> LinkCounters {
+        let mut sum = LinkCounters::default();
+        self.inner.runners.iter().for_each(|runner| sum += runner.link_counters());
+        sum
+    }
+}
+
+fn random_seed() -> io::Result<Seed> {
+    let mut bytes = [0; 32];
+    OsRng.try_fill_bytes(&mut bytes).map_err(io::Error::other)?;
+    Ok(Seed(bytes))
+}
+
+/// Waits until `fd` is readable or the deadline has passed.
+pub(crate) fn wait_readable(
+    fd: BorrowedFd<'_>,
+    deadline: Instant,
+    timeout: Duration,
+) -> Result<(), WaitError> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(WaitError::TimedOut(timeout));
+        }
+        let left = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&left)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(WaitError::Os(error.into())),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Completion queues.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
+use rxe_core::cq::{CompletionQueue as CoreQueue, CqId, CreateCqError};
+use rxe_core::wc::WorkCompletion;
+use rxe_net::runtime::Runner;
+
+use crate::channel::CompletionChannel;
+use crate::context::ContextInner;
+use crate::error::WaitError;
+
+/// A completion queue (`struct ibv_cq`). Cloning gives another handle to the same one.
+#[derive(Clone, Debug)]
+pub struct CompletionQueue {
+    pub(crate) inner: Arc<CqInner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct CqInner {
+    pub(crate) context: Arc<ContextInner>,
+    pub(crate) core: Arc<CoreQueue>,
+    /// The shard that queue pairs which receive here live on.
+    pub(crate) home: Arc<Runner>,
+    /// The shards with queue pairs that complete here: those that polling must visit.
+    visited: RwLock<Vec<(Arc<Runner>, usize)>>,
+}
+
+impl Drop for CqInner {
+    fn drop(&mut self) {
+        if let Some(channel) = self.core.channel() {
+            channel.forget(self.core.id());
+        }
+        self.context.core.destroy_cq(self.core.id());
+    }
+}
+
+impl CqInner {
+    /// Counts one more queue pair of `runner` that completes here.
+    pub(crate) fn attach(&self, runner: &Arc<Runner>) {
+        let mut visited = self.visited.write();
+        match visited.iter_mut().find(|(known, _)| Arc::ptr_eq(known, runner)) {
+            Some((_, count)) => *count += 1,
+            None => visited.push((runner.clone(), 1)),
+        }
+    }
+
+    /// Counts one queue pair less.
+    pub(crate) fn detach(&self, runner: &Arc<Runner>) {
+        let mut visited = self.visited.write();
+        if let Some(index) = visited.iter().position(|(known, _)| Arc::ptr_eq(known, runner)) {
+            visited[index].1 -= 1;
+            if visited[index].1 == 0 {
+                visited.swap_remove(index);
+            }
+        }
+    }
+}
+
+impl CompletionQueue {
+    pub(crate) fn new(
+        context: Arc<ContextInner>,
+        entries: u32,
+        channel: Option<&CompletionChannel>,
+        vector: usize,
+    ) -> Result<Self, CreateCqError> {
+        let channel = channel.map(|channel| channel.core.clone());
+        let core = context.core.create_cq(entries, channel)?;
+        let home = context.runners[vector % context.runners.len()].clone();
+        let visited = RwLock::default();
+        Ok(Self { inner: Arc::new(CqInner { context, core, home, visited }) })
+    }
+
+    /// Its identifier, as channels and events name it.
+    pub fn id(&self) -> CqId {
+        self.inner.core.id()
+    }
+
+    /// Entries that it holds at most (`cqe`).
+    pub fn capacity(&self) -> u32 {
+        self.inner.core.capacity()
+    }
+
+    /// Moves up to `max` completions, oldest first, to the end of `to`; returns how many
+    /// (`ibv_poll_cq`).
+    ///
+    /// When there is none, this thread receives and processes what has come for the queue pairs
+    /// that complete here, and looks again. It never blocks.
+    pub fn poll(&self, max: usize, to: &mut Vec<WorkCompletion>) -> usize {
+        let count = self.inner.core.poll(max, to);
+        if count > 0 || max == 0 {
+            return count;
+        }
+        for (runner, _) in &*self.inner.visited.read() {
+            runner.poll();
+        }
+        self.inner.core.poll(max, to)
+    }
+
+    /// Polls until a completion comes.
+    ///
+    /// It spins: for tests and short programs. Others want a [`CompletionChannel`].
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError::TimedOut`] when none comes in time.
+    pub fn wait_one(&self, timeout: Duration) -> Result<WorkCompletion, WaitError> {
+        let deadline = Instant::now() + timeout;
+        let mut one = Vec::with_capacity(1);
+        loop {
+            if self.poll(1, &mut one) > 0 {
+                return Ok(one[0]);
+            }
+            if Instant::now() > deadline {
+                return Err(WaitError::TimedOut(timeout));
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Asks for one event on the channel at the next completion, or the next that is solicited or
+    /// failed (`ibv_req_notify_cq`).
+    ///
+    /// Completions that are there already raise none: poll once more after arming (R51).
+    pub fn req_notify(&self, solicited_only: bool) {
+        self.inner.core.req_notify(solicited_only);
+        for (runner, _) in &*self.inner.visited.read() {
+            runner.stop_polling();
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Devices: one for each interface that is up and has an address.
+
+use gid_table::InterfaceInfo;
+use gid_table::eui64;
+use rxe_core::config::{Limits, Seed};
+use rxe_core::qp::Mtu;
+use rxe_net::host;
+use rxe_net::runtime::LinkOptions;
+
+use crate::context::Context;
+use crate::error::{DeviceError, OpenError};
+
+/// An RDMA device (`struct ibv_device`): an interface of this host, not opened yet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Device {
+    name: String,
+    interface: InterfaceInfo,
+}
+
+/// How a device is opened, beyond the defaults.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// What every link gets; [`LinkOptions::from_env`] by default.
+    pub link: LinkOptions,
+    /// Shards, over which completion queues are spread by their vector: one per busy thread.
+    pub shards: usize,
+    /// Capacities.
+    pub limits: Limits,
+    /// Seed of all randomness; from the OS when `None`.
+    pub seed: Option<Seed>,
+}
+
+impl OpenOptions {
+    /// The defaults, with the link options of the environment.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Options`] when those in the environment are no good.
+    pub fn from_env() -> Result<Self, OpenError> {
+        Ok(Self {
+            link: LinkOptions::from_env()?,
+            shards: 1,
+            limits: Limits::default(),
+            seed: None,
+        })
+    }
+}
+
+/// The RDMA devices of this host (`ibv_get_device_list`): `rxe_` and the name of the interface.
+///
+/// An interface counts when it is up, has an address, and an MTU that leaves room for packets.
+///
+/// # Errors
+///
+/// [`DeviceError::Host`] when the host does not tell its interfaces.
+pub fn devices() -> Result<Vec<Device>, DeviceError> {
+    let usable = |interface: &InterfaceInfo| {
+        interface.up && !interface.addrs.is_empty() && active_mtu(interface).is_some()
+    };
+    let interfaces = host::interfaces()?.into_iter().filter(usable);
+    Ok(interfaces
+        .map(|interface| Device { name: format!("rxe_{}", interface.name), interface })
+        .collect())
+}
+
+pub(crate) fn active_mtu(interface: &InterfaceInfo) -> Option<Mtu> {
+    Mtu::from_bytes(host::active_mtu(interface.mtu)? as usize)
+}
+
+impl Device {
+    /// The device of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::NoSuchDevice`], which lists those that there are.
+    pub fn by_name(name: &str) -> Result<Self, DeviceError> {
+        let mut all = devices()?;
+        match all.iter().position(|device| device.name == name) {
+            Some(index) => Ok(all.swap_remove(index)),
+            None => Err(DeviceError::NoSuchDevice {
+                name: name.to_owned(),
+                known: all.into_iter().map(|device| device.name).collect(),
+            }),
+        }
+    }
+
+    /// Its name (`ibv_get_device_name`).
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The interface behind it.
+    pub fn interface(&self) -> &InterfaceInfo {
+        &self.interface
+    }
+
+    /// EUI-64 of the interface, in host order (`ibv_get_device_guid`); of one without a hardware
+    /// address, made of its index.
+    pub fn guid(&self) -> u64 {
+        match self.interface.mac {
+            Some(mac) if mac != [0; 6] => eui64::node_guid(mac),
+            // Locally assigned: 02.
+            _ => 0x0200_0000_0000_0000 | u64::from(self.interface.ifindex),
+        }
+    }
+
+    /// Opens it with the defaults (`ibv_open_device`).
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn open(&self) -> Result<Context, OpenError> {
+        self.open_with(OpenOptions::from_env()?)
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn open_with(&self, options: OpenOptions) -> Result<Context, OpenError> {
+        Context::open(self, options)
+    }
+}

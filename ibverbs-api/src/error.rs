@@ -1,0 +1,140 @@
+//! Errors of this layer; those of the engine and of links come through as they are.
+
+use rxe_core::wq::{PostRecvError, PostSendError};
+use rxe_net::host::HostError;
+use rxe_net::runtime::{OptionsError, StartError};
+use thiserror::Error;
+
+/// Why a device cannot be found.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The host does not say which interfaces it has.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// There is no such device.
+    #[error("there is no RDMA device {name:?}; there {}", list(known))]
+    NoSuchDevice {
+        /// The name asked for.
+        name: String,
+        /// The devices there are.
+        known: Vec<String>,
+    },
+    /// There is no device at all.
+    #[error("no interface is up and has an address, not even lo: bring one up (ip link set lo up)")]
+    NoDevice,
+}
+
+impl DeviceError {
+    /// The errno that the C functions set.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Host(error) => error.errno(),
+            Self::NoSuchDevice { .. } | Self::NoDevice => rxe_core::errno::ENODEV,
+        }
+    }
+}
+
+fn list(known: &[String]) -> String {
+    match known {
+        [] => "is none: no interface is up and has an address".to_owned(),
+        [one] => format!("is {one}"),
+        many => format!("are {}", many.join(", ")),
+    }
+}
+
+/// Why a device cannot be opened.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The options in the environment are no good.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+    /// No thread, descriptor or slot is left.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The host does not give descriptors or random bytes.
+    #[error("cannot open {device}: {source}")]
+    Os {
+        /// The device.
+        device: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The number of shards is out of range.
+    #[error("{shards} shards asked for, but a context has 1 to 64")]
+    Shards {
+        /// The number asked for.
+        shards: usize,
+    },
+}
+
+/// Why a port cannot be asked about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum QueryError {
+    /// There is no such port.
+    #[error("port {port} does not exist: this device has ports 1 to {ports}")]
+    Port {
+        /// The port asked for.
+        port: u8,
+        /// How many there are.
+        ports: usize,
+    },
+    /// The partition key table has one entry.
+    #[error("partition key index {index} is out of range: there is index 0 only")]
+    PKeyIndex {
+        /// The index asked for.
+        index: u16,
+    },
+    /// The GID index is out of range, or has no entry.
+    #[error(transparent)]
+    Gid(#[from] gid_table::QueryGidError),
+    /// There is no such queue pair any more.
+    #[error("the queue pair does not exist any more")]
+    NoSuchQp,
+}
+
+impl QueryError {
+    /// The errno of the C functions.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Gid(error) => error.errno(),
+            Self::Port { .. } | Self::PKeyIndex { .. } | Self::NoSuchQp => rxe_core::errno::EINVAL,
+        }
+    }
+}
+
+/// Why waiting ended without what was waited for.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// It did not come in time.
+    #[error("nothing came within {0:?}")]
+    TimedOut(std::time::Duration),
+    /// The system cannot wait.
+    #[error("cannot wait: {0}")]
+    Os(#[from] std::io::Error),
+}
+
+/// A list of send requests of which one was not taken; those before it were (R13).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("send request {index} of the list: {error}")]
+pub struct PostSendListError {
+    /// Index of the request that was not taken (`bad_wr`).
+    pub index: usize,
+    /// Why.
+    #[source]
+    pub error: PostSendError,
+}
+
+/// A list of receive requests of which one was not taken; those before it were (R13).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("receive request {index} of the list: {error}")]
+pub struct PostRecvListError {
+    /// Index of the request that was not taken (`bad_wr`).
+    pub index: usize,
+    /// Why.
+    #[source]
+    pub error: PostRecvError,
+}

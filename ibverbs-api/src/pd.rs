@@ -1,0 +1,75 @@
+//! Protection domains, and what is made in them.
+
+use std::sync::Arc;
+
+use rxe_core::device::AllocPdError;
+use rxe_core::error::CreateQpError;
+use rxe_core::mem::{AccessFlags, DmaBuf, RegMrError};
+use rxe_core::pd::PdId;
+
+use crate::context::ContextInner;
+use crate::mr::MemoryRegion;
+use crate::qp::{QpInit, QueuePair};
+
+/// A protection domain (`struct ibv_pd`). Cloning gives another handle to the same one.
+#[derive(Clone, Debug)]
+pub struct ProtectionDomain {
+    pub(crate) inner: Arc<PdInner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct PdInner {
+    pub(crate) context: Arc<ContextInner>,
+    pub(crate) id: PdId,
+}
+
+impl Drop for PdInner {
+    fn drop(&mut self) {
+        self.context.core.dealloc_pd(self.id);
+    }
+}
+
+impl ProtectionDomain {
+    pub(crate) fn new(context: Arc<ContextInner>) -> Result<Self, AllocPdError> {
+        let id = context.core.alloc_pd()?;
+        Ok(Self { inner: Arc::new(PdInner { context, id }) })
+    }
+
+    /// Registers a buffer under its own addresses (`ibv_reg_mr`).
+    ///
+    /// # Errors
+    ///
+    /// [`RegMrError`] when the access flags contradict each other or `max_mr` is reached.
+    pub fn register(
+        &self,
+        buffer: impl Into<Arc<DmaBuf>>,
+        access: AccessFlags,
+    ) -> Result<MemoryRegion, RegMrError> {
+        let buffer = buffer.into();
+        let iova = buffer.addr();
+        self.register_at(buffer, iova, access)
+    }
+
+    /// Registers a buffer under the addresses from `iova` on (`ibv_reg_mr_iova`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::register`], and when the addresses would wrap.
+    pub fn register_at(
+        &self,
+        buffer: impl Into<Arc<DmaBuf>>,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<MemoryRegion, RegMrError> {
+        MemoryRegion::new(self.inner.clone(), buffer.into(), iova, access)
+    }
+
+    /// Makes a queue pair, in the RESET state (`ibv_create_qp`).
+    ///
+    /// # Errors
+    ///
+    /// [`CreateQpError`] when the service is not supported or a limit is reached.
+    pub fn create_qp(&self, init: QpInit) -> Result<QueuePair, CreateQpError> {
+        QueuePair::new(self.inner.clone(), init)
+    }
+}

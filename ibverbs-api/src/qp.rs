@@ -1,0 +1,269 @@
+//! Queue pairs.
+
+use std::sync::Arc;
+
+use rxe_core::error::CreateQpError;
+use rxe_core::mem::AccessFlags;
+use rxe_core::qp::{
+    AddressVector, Mtu, QpAttr, QpAttrMask, QpCaps, QpInit as CoreInit, QpState, QpType,
+    QueuePair as CorePair,
+};
+use rxe_core::wq::{PostRecvError, PostSendError, RecvWr, SendWr};
+use rxe_net::runtime::{ModifyError, Runner};
+use rxe_wire::{Psn, Qpn};
+
+use crate::cq::{CompletionQueue, CqInner};
+use crate::error::{PostRecvListError, PostSendListError, QueryError};
+use crate::pd::PdInner;
+
+/// How a queue pair is made (`struct ibv_qp_init_attr`).
+#[derive(Clone, Debug)]
+pub struct QpInit {
+    /// Its service.
+    pub qp_type: QpType,
+    /// Where send requests complete.
+    pub send_cq: CompletionQueue,
+    /// Where receive requests complete; the queue pair lives on the shard of this one.
+    pub recv_cq: CompletionQueue,
+    /// Capacities.
+    pub caps: QpCaps,
+    /// Every send request completes in the queue, signaled or not (`sq_sig_all`).
+    pub signal_all: bool,
+}
+
+impl QpInit {
+    /// A queue pair with the default capacities.
+    pub fn new(qp_type: QpType, send_cq: &CompletionQueue, recv_cq: &CompletionQueue) -> Self {
+        let (send_cq, recv_cq) = (send_cq.clone(), recv_cq.clone());
+        Self { qp_type, send_cq, recv_cq, caps: QpCaps::default(), signal_all: false }
+    }
+}
+
+/// What [`QueuePair::connect`] needs to know; everything else has a sensible value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectAttr {
+    /// Where to.
+    pub av: AddressVector,
+    /// The peer's queue pair.
+    pub dest_qpn: Qpn,
+    /// Path MTU.
+    pub path_mtu: Mtu,
+    /// First PSN that is sent; the peer's `rq_psn`.
+    pub sq_psn: Psn,
+    /// First PSN that the peer sends.
+    pub rq_psn: Psn,
+    /// What the peer may do.
+    pub access: AccessFlags,
+    /// READs outstanding at most, in each direction.
+    pub max_rd_atomic: u8,
+    /// Exponent of the ACK timeout: 14 is 67 ms.
+    pub timeout: u8,
+    /// Times that a request is resent before it fails.
+    pub retry_cnt: u8,
+    /// Times that a request is resent after RNR NAKs; 7 means for ever.
+    pub rnr_retry: u8,
+    /// The RNR timer that the peer is told: 12 is 0.64 ms.
+    pub min_rnr_timer: u8,
+}
+
+impl ConnectAttr {
+    /// The values that `ibv_rc_pingpong` uses, with PSNs of 0 and all access granted.
+    pub fn new(av: AddressVector, dest_qpn: Qpn, path_mtu: Mtu) -> Self {
+        Self {
+            av,
+            dest_qpn,
+            path_mtu,
+            sq_psn: Psn::new(0),
+            rq_psn: Psn::new(0),
+            access: AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ,
+            max_rd_atomic: 16,
+            timeout: 14,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            min_rnr_timer: 12,
+        }
+    }
+}
+
+/// A queue pair (`struct ibv_qp`). Dropping it destroys it.
+///
+/// All methods may be called by any thread at any time.
+#[derive(Debug)]
+pub struct QueuePair {
+    pd: Arc<PdInner>,
+    core: Arc<CorePair>,
+    runner: Arc<Runner>,
+    send_cq: Arc<CqInner>,
+    recv_cq: Arc<CqInner>,
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        self.runner.destroy_qp(self.core.qpn());
+        self.send_cq.detach(&self.runner);
+        self.recv_cq.detach(&self.runner);
+    }
+}
+
+impl QueuePair {
+    pub(crate) fn new(pd: Arc<PdInner>, init: QpInit) -> Result<Self, CreateQpError> {
+        let QpInit { qp_type, send_cq, recv_cq, caps, signal_all } = init;
+        let (send_cq, recv_cq) = (send_cq.inner, recv_cq.inner);
+        let runner = recv_cq.home.clone();
+        let core = runner.create_qp(CoreInit {
+            qp_type,
+            pd: pd.id,
+            send_cq: send_cq.core.clone(),
+            recv_cq: recv_cq.core.clone(),
+            caps,
+            signal_all,
+        })?;
+        send_cq.attach(&runner);
+        recv_cq.attach(&runner);
+        Ok(Self { pd, core, runner, send_cq, recv_cq })
+    }
+
+    /// Its number.
+    pub fn qpn(&self) -> Qpn {
+        self.core.qpn()
+    }
+
+    /// Its service.
+    pub fn qp_type(&self) -> QpType {
+        self.core.qp_type()
+    }
+
+    /// The state it is in.
+    pub fn state(&self) -> QpState {
+        self.core.state()
+    }
+
+    /// Its capacities.
+    pub fn caps(&self) -> &QpCaps {
+        self.core.caps()
+    }
+
+    /// The context that it belongs to.
+    pub fn context(&self) -> crate::Context {
+        crate::Context { inner: self.pd.context.clone() }
+    }
+
+    /// Changes attributes and state (`ibv_modify_qp`).
+    ///
+    /// # Errors
+    ///
+    /// [`ModifyError`], which says what is wrong and what would be right; nothing has changed.
+    pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyError> {
+        self.runner.modify_qp(self.core.qpn(), attr, mask)
+    }
+
+    /// The attributes it has (`ibv_query_qp`).
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError::NoSuchQp`], which cannot happen while this handle is there.
+    pub fn query(&self) -> Result<QpAttr, QueryError> {
+        self.runner.query_qp(self.core.qpn()).ok_or(QueryError::NoSuchQp)
+    }
+
+    /// Moves a new RC queue pair through INIT and RTR to RTS.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::modify`]; the queue pair stays in the last state that it reached.
+    pub fn connect(&self, attr: &ConnectAttr) -> Result<(), ModifyError> {
+        let values = QpAttr {
+            state: QpState::Init,
+            path_mtu: attr.path_mtu,
+            rq_psn: attr.rq_psn,
+            sq_psn: attr.sq_psn,
+            dest_qpn: attr.dest_qpn,
+            access: attr.access,
+            av: attr.av,
+            max_rd_atomic: attr.max_rd_atomic,
+            max_dest_rd_atomic: attr.max_rd_atomic,
+            min_rnr_timer: attr.min_rnr_timer,
+            port_num: attr.av.port_num,
+            timeout: attr.timeout,
+            retry_cnt: attr.retry_cnt,
+            rnr_retry: attr.rnr_retry,
+            ..QpAttr::default()
+        };
+        let steps = [
+            (QpState::Init, QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS),
+            (
+                QpState::Rtr,
+                QpAttrMask::AV
+                    | QpAttrMask::PATH_MTU
+                    | QpAttrMask::DEST_QPN
+                    | QpAttrMask::RQ_PSN
+                    | QpAttrMask::MAX_DEST_RD_ATOMIC
+                    | QpAttrMask::MIN_RNR_TIMER,
+            ),
+            (
+                QpState::Rts,
+                QpAttrMask::TIMEOUT
+                    | QpAttrMask::RETRY_CNT
+                    | QpAttrMask::RNR_RETRY
+                    | QpAttrMask::SQ_PSN
+                    | QpAttrMask::MAX_QP_RD_ATOMIC,
+            ),
+        ];
+        for (state, mask) in steps {
+            self.modify(&QpAttr { state, ..values }, mask | QpAttrMask::STATE)?;
+        }
+        Ok(())
+    }
+
+    /// Posts a send request and sends what may go at once (`ibv_post_send`).
+    ///
+    /// # Errors
+    ///
+    /// [`PostSendError`]; the request was not taken.
+    pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostSendError> {
+        self.core.post_send(wr)?;
+        self.runner.kick(&self.core);
+        Ok(())
+    }
+
+    /// Posts a list of send requests, which leave together (`ibv_post_send`).
+    ///
+    /// # Errors
+    ///
+    /// [`PostSendListError`]; the requests before the one it names were taken (R13).
+    pub fn post_send_list(&self, wrs: &[SendWr<'_>]) -> Result<(), PostSendListError> {
+        let mut result = Ok(());
+        for (index, wr) in wrs.iter().enumerate() {
+            if let Err(error) = self.core.post_send(wr) {
+                result = Err(PostSendListError { index, error });
+                break;
+            }
+        }
+        self.runner.kick(&self.core);
+        result
+    }
+
+    /// Posts a receive request (`ibv_post_recv`).
+    ///
+    /// # Errors
+    ///
+    /// [`PostRecvError`]; the request was not taken.
+    pub fn post_recv(&self, wr: RecvWr<'_>) -> Result<(), PostRecvError> {
+        if self.core.post_recv(wr)? {
+            self.runner.kick(&self.core);
+        }
+        Ok(())
+    }
+
+    /// Posts a list of receive requests (`ibv_post_recv`).
+    ///
+    /// # Errors
+    ///
+    /// [`PostRecvListError`]; the requests before the one it names were taken (R13).
+    pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostRecvListError> {
+        for (index, wr) in wrs.iter().enumerate() {
+            self.post_recv(*wr).map_err(|error| PostRecvListError { index, error })?;
+        }
+        Ok(())
+    }
+}
