@@ -3,8 +3,7 @@
 use rxe_wire::error::Layer;
 use rxe_wire::icrc::{ICRC_LEN, IcrcCheck, ROCE_V2_PORT};
 use rxe_wire::mad::{MAD_LEN, Mad, cm::CmMessage, cm::NotCm};
-use rxe_wire::net::ether_type;
-use rxe_wire::net::{Frame, Ipv4, Ipv6, Link, Net, Segment, SuperFrame, UDP_PROTOCOL, Udp};
+use rxe_wire::net::{Frame, Ipv4, Link, Net, Segment, SuperFrame, UDP_PROTOCOL, Udp};
 use rxe_wire::{Packet, ParseError, PayloadRule, Qpn};
 
 use super::capture::{FirstLayer, Record};
@@ -113,19 +112,23 @@ pub(super) fn cm_message(mad: &Mad<'_>) -> Result<CmMessage, NotCm> {
 
 /// Takes a record apart.
 pub(super) fn decode(record: &Record) -> Content<'_> {
-    let frame = match record.first_layer {
-        FirstLayer::Ethernet => Frame::parse_ethernet(&record.bytes),
+    let parse = match record.first_layer {
+        FirstLayer::Unknown(number) => return Content::Foreign(format!("link type {number}")),
         FirstLayer::Cooked if record.bytes.is_empty() => {
             let text = format!("{} bytes are no whole cooked header", record.captured_len);
             return Content::Truncated(text);
         }
-        FirstLayer::Cooked => Frame::parse_ethernet(&record.bytes),
-        FirstLayer::Ip => Frame::parse_ip(&record.bytes),
-        FirstLayer::Unknown(number) => return Content::Foreign(format!("link type {number}")),
+        FirstLayer::Ethernet | FirstLayer::Cooked => Frame::parse_ethernet,
+        FirstLayer::Ip => Frame::parse_ip,
     };
-    match frame {
-        Ok(frame) if record.is_cut() => cut(record, &frame),
+    // What can be judged is judged by bytes that are really there.
+    let known = record.bytes.get(..record.known_len).unwrap_or_default();
+    match parse(known) {
         Ok(frame) => whole(record, &frame),
+        Err(ParseError::Truncated { .. }) if record.is_cut() => match parse(&record.bytes) {
+            Ok(frame) => cut(record, &frame),
+            Err(_) => Content::Truncated(how_cut(record)),
+        },
         Err(error) => unreadable(record, error),
     }
 }
@@ -221,11 +224,10 @@ fn unreadable(record: &Record, error: ParseError) -> Content<'static> {
             ipv4_with_options(record, len, error)
         }
         ParseError::Fragment { offset, .. } => fragment(record, offset, error),
-        ParseError::Truncated { layer, needed, have } if !record.is_cut() => {
+        ParseError::Truncated { layer, needed, have } => {
             let missing = needed.saturating_sub(have);
             Content::Truncated(format!("{layer} needs {missing} more bytes"))
         }
-        ParseError::Truncated { .. } => Content::Truncated(how_cut(record)),
         error => Content::Malformed(error.to_string()),
     }
 }
@@ -254,18 +256,14 @@ fn fragment(record: &Record, offset: usize, error: ParseError) -> Content<'stati
 
 /// The bytes from the IP header on.
 fn ip_bytes(record: &Record) -> Option<&[u8]> {
+    let known = record.bytes.get(..record.known_len)?;
     if record.first_layer == FirstLayer::Ip {
-        return Some(&record.bytes);
+        return Some(known);
     }
-    let link = Link::read(&record.bytes).ok()?;
-    matches!(link.ether_type(), ether_type::IPV4 | ether_type::IPV6)
-        .then(|| record.bytes.get(link.len()..))
-        .flatten()
+    known.get(Link::read(known).ok()?.len()..)
 }
 
 /// The destination port of UDP behind an IP header of `header_len` bytes.
 fn udp_port(ip: &[u8], header_len: usize) -> Option<u16> {
     Some(Udp::read(ip.get(header_len..)?).ok()?.destination_port)
 }
-
-const _: () = assert!(Ipv4::LEN == 20 && Ipv6::LEN == 40);

@@ -58,8 +58,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     let mut summary = Summary::default();
     let mut out = BufWriter::new(io::stdout().lock());
     let result = dump(args, &mut out, &mut summary);
-    let result = result.and(out.flush().map_err(DumpError::Output));
-    match result {
+    // What was read before an error is worth showing, so flush in any case.
+    let flushed = out.flush().map_err(DumpError::Output);
+    match result.and(flushed) {
         // Whoever reads has seen enough, as with `urxe dump FILE | head`.
         Err(DumpError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => {}
         Err(error) => {
