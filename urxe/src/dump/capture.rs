@@ -13,6 +13,13 @@ use thiserror::Error;
 
 /// The first four bytes of a pcapng file, in either byte order.
 const PCAPNG_MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+/// The first four bytes of a pcap file: microseconds and nanoseconds, in either byte order.
+const PCAP_MAGICS: [[u8; 4]; 4] = [
+    [0xa1, 0xb2, 0xc3, 0xd4],
+    [0xd4, 0xc3, 0xb2, 0xa1],
+    [0xa1, 0xb2, 0x3c, 0x4d],
+    [0x4d, 0x3c, 0xb2, 0xa1],
+];
 /// The link type is in the lower half of the word; above it may stand the length of an FCS.
 const LINK_TYPE_MASK: u32 = 0xffff;
 /// The raw-IP link type that some BSDs write (DLT_RAW).
@@ -26,11 +33,15 @@ const SLL2_LEN: usize = 20;
 /// Why a capture could not be read on.
 #[derive(Debug, Error)]
 pub(super) enum CaptureError {
-    #[error("not a capture: {0}; expected is a pcap or pcapng file")]
-    NotACapture(PcapError),
+    #[error("not a capture: it begins with {0:02x?}, not like a pcap or pcapng file")]
+    NotACapture(Vec<u8>),
     #[error("not a capture: the file is empty")]
     Empty,
-    #[error("truncated: the file ends inside what follows frame {0}")]
+    #[error("truncated: the file ends inside its own header")]
+    TruncatedHeader,
+    #[error("damaged header: {0}")]
+    DamagedHeader(#[source] PcapError),
+    #[error("truncated: the file ends in the middle of a record, {0} frames are whole")]
     Truncated(u64),
     #[error("damaged after frame {frames}: {source}")]
     Damaged { frames: u64, source: PcapError },
@@ -148,13 +159,21 @@ impl Capture {
             return Err(CaptureError::Empty);
         }
         let is_pcapng = magic == PCAPNG_MAGIC;
+        if !is_pcapng && !PCAP_MAGICS.iter().any(|known| known == magic.as_slice()) {
+            return Err(CaptureError::NotACapture(magic));
+        }
         let whole: Box<dyn Read> = Box::new(io::Cursor::new(magic).chain(input));
         let format = if is_pcapng {
             PcapNgReader::new(whole).map(Format::PcapNg)
         } else {
             PcapReader::new(whole).map(Format::Pcap)
         };
-        Ok(Self { format: format.map_err(CaptureError::NotACapture)?, frames: 0 })
+        let format = format.map_err(|error| match error {
+            error if is_end(&error) => CaptureError::TruncatedHeader,
+            PcapError::IoError(source) => io(source),
+            error => CaptureError::DamagedHeader(error),
+        })?;
+        Ok(Self { format, frames: 0 })
     }
 
     /// The next frame, or `None` at the end of the file.
@@ -168,15 +187,21 @@ impl Capture {
             Format::PcapNg(reader) => next_of_pcapng(reader, frames + 1),
         };
         let record = record.map_err(|error| match error {
-            PcapError::IncompleteBuffer => CaptureError::Truncated(frames),
-            PcapError::IoError(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
-                CaptureError::Truncated(frames)
-            }
+            error if is_end(&error) => CaptureError::Truncated(frames),
             PcapError::IoError(source) => CaptureError::Io { frames, source },
             source => CaptureError::Damaged { frames, source },
         })?;
         self.frames += u64::from(record.is_some());
         Ok(record)
+    }
+}
+
+/// Whether the file ended where more was expected.
+fn is_end(error: &PcapError) -> bool {
+    match error {
+        PcapError::IncompleteBuffer => true,
+        PcapError::IoError(source) => source.kind() == io::ErrorKind::UnexpectedEof,
+        _ => false,
     }
 }
 

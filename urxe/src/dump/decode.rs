@@ -14,7 +14,7 @@ use super::names;
 pub(super) enum Content<'a> {
     /// One RoCE packet.
     Roce(Box<Roce<'a>>),
-    /// Several RoCE packets in one frame that segmentation offload cuts up later.
+    /// Several RoCE packets in one frame: segmentation offload cuts it up later, or joined it.
     SuperFrame(Batch<'a>),
     /// Something else; the text says what.
     Foreign(String),
@@ -176,20 +176,21 @@ fn of_frame<'a>(record: &Record, frame: &Frame<'a>) -> Roce<'a> {
     }
 }
 
-/// A packet of a super-frame, with the identification and the lengths that it will have.
+/// A packet of a super-frame, with the identification and the lengths that it has by itself.
 fn of_segment<'a>(
     record: &Record,
     frame: &Frame<'a>,
     index: usize,
     segment: &Segment<'a>,
 ) -> Roce<'a> {
+    let (identification, icrc) = identification_of(frame, segment);
     // A segment is part of an IP packet, so its length fits.
     let udp_len = u16::try_from(Udp::LEN + segment.packet.len() + ICRC_LEN).unwrap_or(u16::MAX);
     let mut net = frame.net;
     match &mut net {
         Net::V1(_) => {}
         Net::V4 { ip, udp } => {
-            ip.identification = segment.identification;
+            ip.identification = identification;
             ip.total_len = udp_len.saturating_add(Ipv4::LEN as u16);
             udp.length = udp_len;
         }
@@ -203,9 +204,22 @@ fn of_segment<'a>(
         packet: Packet::parse(segment.packet),
         bytes: segment.packet,
         trailing_len: 0,
-        icrc: Some(segment.icrc),
+        icrc: Some(icrc),
         segment: Some(index),
         ..of_frame(record, frame)
+    }
+}
+
+/// The identification of a segment. A sender's segmentation counts it up; a receiver's coalescing
+/// also joins packets that all have the same.
+fn identification_of(frame: &Frame<'_>, segment: &Segment<'_>) -> (u16, IcrcCheck) {
+    let same = frame.net.identification();
+    let computed = frame.net.icrc_flow().icrc(same, segment.packet);
+    let check = IcrcCheck { computed, ..segment.icrc };
+    if !segment.icrc.is_good() && check.is_good() {
+        (same, check)
+    } else {
+        (segment.identification, segment.icrc)
     }
 }
 

@@ -30,7 +30,7 @@ const STATUS_ERROR: u8 = 2;
 /// Arguments of `urxe dump`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Exit status: 0 when every iCRC is good, 1 when one is bad, 2 when the \
-    arguments are wrong or the file cannot be read to its end.")]
+    arguments are wrong or the file cannot be read to its end. Times are of UTC.")]
 pub(crate) struct Args {
     /// The capture, pcap or pcapng; - is the standard input.
     file: PathBuf,

@@ -37,7 +37,7 @@ pub(super) fn write_record(
             writeln!(
                 out,
                 "{number} {time} super-frame: {count} packets, {len} bytes each from BTH to iCRC \
-                 but the last; segmentation offload cuts it up later"
+                 but the last, joined by segmentation offload"
             )?;
             batch.packets.iter().enumerate().try_for_each(|(index, roce)| {
                 writeln!(out, "{number}.{} {time} {}", index + 1, packet(roce, verbose))
