@@ -16,7 +16,7 @@ use crate::qp::{QpAttr, QpAttrMask, QpInit, QpType, QueuePair};
 use crate::rng::PublicRng;
 use crate::time::Instant;
 use crate::timer::DeadlineIndex;
-use crate::window::Windows;
+use crate::window::{Load, Windows, packet_cost};
 
 /// Packets that one queue pair sends before the next one has its turn: a full segmented send.
 const TURN: u32 = 64;
@@ -173,8 +173,14 @@ impl Shard {
         self.advance(now);
         let key = self.find(qpn).ok_or(ModifyQpError::NoSuchQp(qpn))?;
         let (mut cx, machines) = self.split();
-        machines[key as usize].modify(&mut cx, attr, mask)?;
+        let machine = &mut machines[key as usize];
+        let window = machine.connection.map(|connection| connection.window);
+        machine.modify(&mut cx, attr, mask)?;
         self.settle(key);
+        if let Some(window) = window {
+            // It may have left this window, and its room there.
+            self.wake_waiting(window);
+        }
         Ok(())
     }
 
@@ -326,9 +332,11 @@ impl Shard {
                     let dest_qpn = self.machines[key as usize].attr.dest_qpn;
                     return Some(Transmit { len, path: connection.path, dest_qpn });
                 }
-                (Emit::NoRoom, Some(connection)) => {
+                (Emit::NoRoom(need), Some(connection)) => {
+                    // Who has sent in this turn goes behind those who have not.
+                    let is_last = self.turn < TURN;
                     self.end_turn();
-                    self.wait_for_room(key, connection.window);
+                    self.wait_for_room(key, connection.window, need, is_last);
                 }
                 _ => {
                     self.end_turn();
@@ -359,12 +367,17 @@ impl Shard {
         }
     }
 
-    fn wait_for_room(&mut self, key: u32, window: usize) {
+    /// Puts a queue pair last, or first, of those that wait for room in a window.
+    fn wait_for_room(&mut self, key: u32, window: usize, need: Load, is_last: bool) {
         let machine = &mut self.machines[key as usize];
         if !std::mem::replace(&mut machine.is_waiting, true)
             && let Some(window) = self.windows.get_mut(window)
         {
-            window.waiting.push_back(key);
+            if is_last {
+                window.waiting.push_back((key, need));
+            } else {
+                window.waiting.push_front((key, need));
+            }
         }
     }
 
@@ -373,11 +386,18 @@ impl Shard {
         self.cover(key);
         let machine = &self.machines[key as usize];
         let window = machine.connection.map(|connection| connection.window);
-        if machine.may_send() && !machine.is_waiting {
+        let others_wait =
+            window.and_then(|key| self.windows.get(key)).is_some_and(|w| !w.waiting.is_empty());
+        if machine.responder.owes_reply() {
+            // Replies need no room in the window.
             self.make_ready(key);
-        } else if machine.responder.owes_reply() {
-            // It waits for room with its requests; replies need none.
-            self.make_ready(key);
+        } else if machine.may_send() && !machine.is_waiting {
+            match window {
+                Some(window) if others_wait && !machine.is_ready => {
+                    self.wait_for_room(key, window, Load::of(1, packet_cost(0)), true);
+                }
+                _ => self.make_ready(key),
+            }
         }
         if let Some(window) = window {
             self.wake_waiting(window);
@@ -395,17 +415,18 @@ impl Shard {
         }
     }
 
-    /// Lets queue pairs that wait for the window try again, as many as there is room for.
+    /// Lets queue pairs that wait for the window try again, in their order, as many as there is
+    /// room for.
     fn wake_waiting(&mut self, window: usize) {
-        let mut expected = 0;
+        let mut expected = Load::default();
         loop {
             let Some(window) = self.windows.get_mut(window) else { return };
-            // Each uses at least one packet of the smallest cost.
-            if window.waiting.is_empty() || !window.has_room(expected + 832) {
+            let Some(&(key, need)) = window.waiting.front() else { return };
+            expected += need;
+            if !window.has_room(expected) {
                 return;
             }
-            expected += 832;
-            let Some(key) = window.waiting.pop_front() else { return };
+            window.waiting.pop_front();
             self.machines[key as usize].is_waiting = false;
             self.make_ready(key);
         }

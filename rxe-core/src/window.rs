@@ -6,20 +6,23 @@
 //! most at first, grown on progress and cut on loss (design.md, "Loss is normal").
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::{AddAssign, SubAssign};
 
 use gid_table::Gid;
 use slab::Slab;
 
 use crate::time::Instant;
 
-/// Packets in the first window.
+/// Packets in the first window, however small they are.
 const FIRST_PACKETS: u64 = 64;
 /// The first window in bytes of truesize: 64 packets of 1 KiB, and well within the default buffer.
 const FIRST_WINDOW: u64 = FIRST_PACKETS * packet_cost(1024) as u64;
 /// The window after a timeout, when nothing is known any more.
-const RESTART_WINDOW: u64 = 4 * packet_cost(1024) as u64;
+const RESTART_WINDOW: u64 = 4 * packet_cost(4096) as u64;
 /// No window grows beyond this: the most that Linux lets an unprivileged socket have by default.
 const LARGEST_WINDOW: u64 = 4 << 20;
+/// As many packets as that holds of the smallest.
+const LARGEST_PACKETS: u64 = LARGEST_WINDOW / packet_cost(0) as u64;
 /// How long the window stays at what survived a loss before it is tried beyond that.
 const HOLD_NANOS: u64 = 100_000_000;
 /// The short timer never fires earlier than this: threads are scheduled, not instant.
@@ -34,6 +37,34 @@ const UNKNOWN_RESEND_NANOS: u64 = 20_000_000;
 pub(crate) const fn packet_cost(payload: u32) -> u32 {
     let data = (payload + 384).next_power_of_two();
     256 + if data < 576 { 576 } else { data }
+}
+
+/// So many packets, and their estimated cost in a receive buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Load {
+    pub(crate) packets: u64,
+    pub(crate) cost: u64,
+}
+
+impl Load {
+    /// `count` packets of `cost` each.
+    pub(crate) const fn of(count: u32, cost: u32) -> Self {
+        Self { packets: count as u64, cost: count as u64 * cost as u64 }
+    }
+}
+
+impl AddAssign for Load {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.cost += other.cost;
+    }
+}
+
+impl SubAssign for Load {
+    fn sub_assign(&mut self, other: Self) {
+        self.packets -= other.packets;
+        self.cost -= other.cost;
+    }
 }
 
 /// The address of a peer and a slot there: one receive socket, with one buffer.
@@ -57,11 +88,11 @@ impl Windows {
     }
 
     /// Gives up the use of a window by queue pair `user`, which had `charged` under way.
-    pub(crate) fn release(&mut self, key: usize, user: u32, charged: u64) {
+    pub(crate) fn release(&mut self, key: usize, user: u32, charged: Load) {
         let Some(window) = self.windows.get_mut(key) else { return };
         window.in_flight -= charged;
         window.users -= 1;
-        window.waiting.retain(|&waiting| waiting != user);
+        window.waiting.retain(|&(waiting, _)| waiting != user);
         if window.users == 0 {
             self.by_peer.remove(&window.peer);
             self.windows.remove(key);
@@ -83,17 +114,22 @@ pub(crate) struct PeerWindow {
     peer: Peer,
     /// Queue pairs that use it.
     users: u32,
-    /// Cost of all that is under way, READ responses asked for included.
-    pub(crate) in_flight: u64,
+    /// All that is under way, READ responses asked for included.
+    pub(crate) in_flight: Load,
+    /// The cost that may be under way.
     size: u64,
+    /// The packets that may be under way: a limit of the first round trips only, as it is never
+    /// cut. Beyond them the cost tells better what a buffer holds.
+    packets: u64,
     /// Below this the window doubles with each round trip, above it creeps.
     threshold: u64,
     last_cut: Option<Instant>,
     /// Smoothed round trip and its deviation, in nanoseconds (RFC 6298, section 2).
     srtt: Option<u64>,
     rttvar: u64,
-    /// Queue pairs that wait for room, each at most once.
-    pub(crate) waiting: VecDeque<u32>,
+    /// Queue pairs that wait for room, each at most once, with the room that each needs. The
+    /// first is served first: the READ of one must not starve while others send small packets.
+    pub(crate) waiting: VecDeque<(u32, Load)>,
 }
 
 impl PeerWindow {
@@ -101,8 +137,9 @@ impl PeerWindow {
         Self {
             peer,
             users: 0,
-            in_flight: 0,
+            in_flight: Load::default(),
             size: FIRST_WINDOW,
+            packets: FIRST_PACKETS,
             threshold: LARGEST_WINDOW,
             last_cut: None,
             srtt: None,
@@ -111,21 +148,32 @@ impl PeerWindow {
         }
     }
 
-    /// Whether `cost` more may go; something may always go when nothing is under way.
-    pub(crate) fn has_room(&self, cost: u64) -> bool {
-        self.in_flight == 0 || self.in_flight + cost <= self.size
+    /// Whether so much more may go; something may always go when nothing is under way.
+    pub(crate) fn has_room(&self, more: Load) -> bool {
+        self.in_flight.packets == 0 || self.fits(more)
+    }
+
+    /// Whether so much more lies within the window.
+    pub(crate) fn fits(&self, more: Load) -> bool {
+        let Load { packets, cost } = self.in_flight;
+        packets.saturating_add(more.packets) <= self.packets
+            && cost.saturating_add(more.cost) <= self.size
     }
 
     /// Packets of a given cost that half of the window holds: what one READ asks for at a time.
     pub(crate) fn read_chunk(&self, cost: u32) -> u32 {
         // At most the largest window over the smallest cost: fits.
-        ((self.size / 2 / u64::from(cost)) as u32).max(8)
+        ((self.size / u64::from(cost)).min(self.packets) / 2).max(8) as u32
     }
 
-    /// Grows the window, after `cost` has been acknowledged.
-    pub(crate) fn on_progress(&mut self, now: Instant, cost: u64) {
+    /// Grows the window, after packets have been acknowledged.
+    pub(crate) fn on_progress(&mut self, now: Instant, acked: Load) {
+        let Load { packets, cost } = acked;
         // A window that is not used up says nothing about what the peer could take.
-        if self.in_flight.saturating_add(cost) < self.size / 2 {
+        if self.in_flight.packets + packets >= self.packets / 2 {
+            self.packets = (self.packets + packets).min(LARGEST_PACKETS);
+        }
+        if self.in_flight.cost + cost < self.size / 2 {
             return;
         }
         if self.size < self.threshold {
@@ -202,10 +250,10 @@ mod tests {
         let mut window = PeerWindow::new((Gid::ZERO, 1));
         let first = window.size();
         assert!(first < 212_992);
-        window.on_progress(at(0), 1000);
+        window.on_progress(at(0), Load { packets: 1, cost: 1000 });
         assert_eq!(window.size(), first, "hardly used: no growth");
-        window.in_flight = first;
-        window.on_progress(at(0), 1000);
+        window.in_flight.cost = first;
+        window.on_progress(at(0), Load { packets: 1, cost: 1000 });
         assert_eq!(window.size(), first + 1000);
         window.on_round_trip(100_000);
         window.on_loss(at(1_000_000), first);
@@ -213,18 +261,32 @@ mod tests {
         assert_eq!(cut, first * 3 / 4);
         window.on_loss(at(1_050_000), first);
         assert_eq!(window.size(), cut, "the same round trip");
-        window.on_progress(at(2_000_000), 1000);
+        window.on_progress(at(2_000_000), Load { packets: 1, cost: 1000 });
         assert_eq!(window.size(), cut, "held for a while after a loss");
-        window.in_flight = cut;
-        window.on_progress(at(2_000_000 + HOLD_NANOS), 1600);
+        window.in_flight.cost = cut;
+        window.on_progress(at(2_000_000 + HOLD_NANOS), Load { packets: 1, cost: 1600 });
         assert_eq!(window.size(), cut + 100);
     }
 
     #[test]
     fn something_may_always_go() {
         let mut window = PeerWindow::new((Gid::ZERO, 1));
-        assert!(window.has_room(u64::MAX));
-        window.in_flight = 1;
-        assert!(!window.has_room(LARGEST_WINDOW));
+        assert!(window.has_room(Load { packets: u64::MAX, cost: u64::MAX }));
+        window.in_flight = Load { packets: 1, cost: 1 };
+        assert!(!window.has_room(Load { packets: 1, cost: LARGEST_WINDOW }));
+    }
+
+    #[test]
+    fn small_packets_are_counted_until_the_peer_is_known() {
+        let mut window = PeerWindow::new((Gid::ZERO, 1));
+        let packets = |count| Load::of(count, packet_cost(0));
+        window.in_flight = packets(1);
+        assert!(window.has_room(packets(63)));
+        assert!(!window.has_room(packets(64)));
+        assert_eq!(window.read_chunk(packet_cost(0)), 32);
+        window.in_flight = Load::default();
+        window.on_progress(Instant::ZERO, packets(64));
+        window.in_flight = packets(1);
+        assert!(window.has_room(packets(127)));
     }
 }

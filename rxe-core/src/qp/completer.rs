@@ -18,6 +18,8 @@ pub(crate) struct CompleterContext<'a> {
     pub(crate) mtu: usize,
     /// `rnr_retry` of the QP: 7 means for ever (R7).
     pub(crate) rnr_retry: u8,
+    /// The pause after an RNR NAK is not over.
+    pub(crate) is_backing_off: bool,
 }
 
 /// What is to be done; only the queue pair does it.
@@ -82,7 +84,7 @@ impl Completer {
         }
         let acked = queue.acknowledge_before(upto, done);
         self.note_progress(&acked);
-        if acked.stopped_by_read {
+        if acked.stopped_by_read && !is_refusal_of_read(queue, psn, syndrome) {
             // R2: the peer is past a READ that we did not get all of: ask for the rest again.
             return Outcome { acked, disposition: self.rewind_once() };
         }
@@ -116,9 +118,13 @@ impl Completer {
         queue: &SendQueue,
         timer: RnrTimer,
     ) -> Disposition {
-        if !queue.is_outstanding() {
+        // Nothing was sent since the first one, so this is a copy of it: it counts nothing.
+        if !queue.is_outstanding() || cx.is_backing_off {
             return Disposition::Ignore(Counter::drop_stale_response);
         }
+        // The peer is alive: `retry_cnt` is about silence.
+        self.timeouts = 0;
+        self.early_resends = 0;
         // R7: 7 means for ever.
         if cx.rnr_retry < 7 {
             if self.rnr_count >= cx.rnr_retry {
@@ -155,7 +161,7 @@ impl Completer {
             return Outcome { acked, disposition: Disposition::Fail(status) };
         }
         let received = queue.read_received(done);
-        acked.cost += received.cost;
+        acked.load += received.load;
         acked.progress = true;
         self.note_progress(&acked);
         Outcome { acked, disposition: Disposition::Go }
@@ -179,6 +185,19 @@ impl Completer {
     pub(crate) fn note_resent(&mut self) {
         self.rewound = true;
     }
+}
+
+/// R12: whether a NAK refuses the READ that is the oldest request, of which responses may have been
+/// lost before it. The peer is in error then, and asking again would be in vain.
+fn is_refusal_of_read(queue: &SendQueue, psn: Psn, syndrome: Syndrome) -> bool {
+    let is_fatal = match syndrome.kind() {
+        SyndromeKind::Nak(code) => {
+            !matches!(code, NakCode::PsnSequenceError | NakCode::Reserved(_))
+        }
+        SyndromeKind::Ack { .. } | SyndromeKind::Rnr { .. } | SyndromeKind::Reserved(_) => false,
+    };
+    let end = queue.awaited_read().map(|(_, started, _)| started.first_psn.plus(started.packets));
+    is_fatal && end.is_some_and(|end| psn.is_before(end))
 }
 
 /// Checks a packet of a READ response against what is missing, and stores its payload.

@@ -11,7 +11,7 @@ use super::completer::{Completer, CompleterContext, Disposition, Outcome};
 use super::queue_pair::QueuePair;
 use super::requester::{Emit, Requester, RequesterContext};
 use super::responder::{Responder, ResponderContext, Verdict};
-use super::send_queue::SendQueue;
+use super::send_queue::{EarlyResend, SendQueue};
 use crate::counters::{Counter, Counters};
 use crate::device::Device;
 use crate::event::AsyncEvent;
@@ -19,7 +19,7 @@ use crate::path::Path;
 use crate::time::{Instant, ack_timeout_nanos};
 use crate::timer::{Timer, TimerTable};
 use crate::wc::WcStatus;
-use crate::window::{PeerWindow, Windows};
+use crate::window::{Load, PeerWindow, Windows};
 
 /// What a queue pair borrows from its shard.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ pub(crate) struct Machine {
     pub(crate) responder: Responder,
     pub(crate) timers: TimerTable,
     /// What of the window is charged to this queue pair.
-    pub(crate) charged: u64,
+    pub(crate) charged: Load,
     /// It stands in the shard's ready list.
     pub(crate) is_ready: bool,
     /// It stands in the window's waiting list.
@@ -80,7 +80,7 @@ impl Machine {
             completer: Completer::default(),
             responder: Responder::new(attr.rq_psn),
             timers: TimerTable::default(),
-            charged: 0,
+            charged: Load::default(),
             is_ready: false,
             is_waiting: false,
             requests_first: false,
@@ -100,7 +100,9 @@ impl Machine {
 
     /// Whether there may be something to send.
     pub(crate) fn may_send(&self) -> bool {
-        self.responder.owes_reply() || self.send.wqes.len() > self.send.cursor.index
+        self.responder.owes_reply()
+            || self.send.wqes.len() > self.send.cursor.index
+            || self.send.early_resend == EarlyResend::Due
     }
 
     /// Builds the next packet into `buf`.
@@ -108,7 +110,7 @@ impl Machine {
         let Some(connection) = self.connection else { return Emit::Idle };
         if self.requests_first {
             match self.poll_request(cx, &connection, buf) {
-                Emit::Idle | Emit::NoRoom if self.responder.owes_reply() => {}
+                Emit::Idle | Emit::NoRoom(_) if self.responder.owes_reply() => {}
                 emit => return emit,
             }
         }
@@ -117,6 +119,8 @@ impl Machine {
                 .responder
                 .poll_packet(&responder_context(&self.qp, &self.attr, cx.device, cx.counters), buf);
             if verdict == Verdict::Fail {
+                // R31: no completion and no refused access tells of it.
+                cx.device.events().push(AsyncEvent::QpFatal(self.qp.qpn()));
                 self.enter_error(cx);
             }
             if len > 0 {
@@ -156,7 +160,7 @@ impl Machine {
             }
             // R8: a request that failed here completes once it is the oldest.
             Emit::Idle => self.fail_if_front_failed(cx),
-            Emit::NoRoom => {}
+            Emit::NoRoom(_) => {}
         }
         emit
     }
@@ -197,6 +201,7 @@ impl Machine {
             pd: self.qp.pd(),
             mtu: self.attr.path_mtu.bytes(),
             rnr_retry: self.attr.rnr_retry,
+            is_backing_off: self.timers.is_set(Timer::RnrWait),
         };
         let qp = self.qp.clone();
         let counters = cx.counters;
@@ -226,7 +231,8 @@ impl Machine {
         let in_flight = self.send.in_flight();
         self.sync_window(cx);
         if acked.progress {
-            self.note_progress(cx, acked.cost);
+            self.note_progress(cx, acked.load);
+            self.judge_early_resend(cx, in_flight);
         }
         match disposition {
             Disposition::Go => {}
@@ -235,7 +241,7 @@ impl Machine {
                 cx.counters.bump(Counter::rcvd_seq_err);
                 let now = cx.now;
                 if let Some(window) = self.window(cx) {
-                    window.on_loss(now, in_flight);
+                    window.on_loss(now, in_flight.cost);
                 }
                 self.rewind(cx);
             }
@@ -257,7 +263,7 @@ impl Machine {
         self.tell_if_drained(cx);
     }
 
-    fn note_progress(&mut self, cx: &mut ShardContext<'_>, cost: u64) {
+    fn note_progress(&mut self, cx: &mut ShardContext<'_>, acked: Load) {
         let una = self.send.una();
         let now = cx.now;
         let probe = self.send.probe.filter(|(psn, _)| psn.is_before(una));
@@ -265,7 +271,7 @@ impl Machine {
             self.send.probe = None;
         }
         if let Some(window) = self.window(cx) {
-            window.on_progress(now, cost);
+            window.on_progress(now, acked);
             if let Some((_, sent)) = probe {
                 window.on_round_trip(now.nanos_since(sent));
             }
@@ -278,8 +284,29 @@ impl Machine {
         }
     }
 
+    /// Decides, after progress, whether the short timer was right that something was lost.
+    ///
+    /// The peer had taken in all that it could before the copy of the oldest packet. If it got no
+    /// further than that copy, it has dropped everything behind it: go back to there. If it got
+    /// further, only its answer was late.
+    fn judge_early_resend(&mut self, cx: &mut ShardContext<'_>, in_flight: Load) {
+        let EarlyResend::Sent(end) = std::mem::take(&mut self.send.early_resend) else { return };
+        if self.send.una() != end || !self.send.is_outstanding() {
+            return;
+        }
+        let now = cx.now;
+        if let Some(window) = self.window(cx) {
+            window.on_loss(now, in_flight.cost);
+        }
+        self.rewind(cx);
+    }
+
     /// Starts the timers that watch over requests, where they are not running.
     fn start_timers(&mut self, cx: &mut ShardContext<'_>) {
+        // R5: while the peer is given time nothing is under way, and silence says nothing.
+        if self.timers.is_set(Timer::RnrWait) {
+            return;
+        }
         if !self.timers.is_set(Timer::AckTimeout)
             && let Some(nanos) = ack_timeout_nanos(self.attr.timeout)
         {
@@ -300,7 +327,8 @@ impl Machine {
             Timer::EarlyResend if self.send.is_outstanding() => {
                 cx.counters.bump(Counter::early_resend);
                 self.completer.early_resends += 1;
-                self.resend_after_silence(cx);
+                self.send.early_resend = EarlyResend::Due;
+                self.start_timers(cx);
             }
             Timer::AckTimeout if self.send.is_outstanding() => {
                 if self.completer.timeouts >= self.attr.retry_cnt {
@@ -309,20 +337,16 @@ impl Machine {
                 }
                 cx.counters.bump(Counter::completer_retry_err);
                 self.completer.timeouts += 1;
-                self.resend_after_silence(cx);
+                let now = cx.now;
+                if let Some(window) = self.window(cx) {
+                    window.on_timeout(now);
+                }
+                self.completer.note_resent();
+                self.rewind(cx);
+                self.start_timers(cx);
             }
             Timer::EarlyResend | Timer::AckTimeout => {}
         }
-    }
-
-    fn resend_after_silence(&mut self, cx: &mut ShardContext<'_>) {
-        let now = cx.now;
-        if let Some(window) = self.window(cx) {
-            window.on_timeout(now);
-        }
-        self.completer.note_resent();
-        self.rewind(cx);
-        self.start_timers(cx);
     }
 
     fn rewind(&mut self, cx: &mut ShardContext<'_>) {
@@ -339,7 +363,8 @@ impl Machine {
         let in_flight = self.send.in_flight();
         let charged = std::mem::replace(&mut self.charged, in_flight);
         if let Some(window) = self.window(cx) {
-            window.in_flight = window.in_flight + in_flight - charged;
+            window.in_flight += in_flight;
+            window.in_flight -= charged;
         }
     }
 

@@ -97,6 +97,7 @@ impl Machine {
                 self.requester = Requester::default();
                 self.completer = Completer::default();
             }
+            QpState::Rts => self.tell_drained = false,
             QpState::Sqd if from == QpState::Rts => {
                 self.tell_drained = mask.contains(QpAttrMask::EN_SQD_ASYNC_NOTIFY);
             }

@@ -44,11 +44,11 @@ impl ReplayRing {
     /// R24: the READ of which a duplicate asks for all or a part, under the same key.
     pub(crate) fn find(&self, psn: Psn, reth: Reth, mtu: usize) -> Option<ReadRecord> {
         self.records.iter().rev().copied().find(|record| {
-            let skipped = psn.distance_from(record.psn);
-            let within = skipped >= 0 && (skipped as u32) < packets_of(record.len, mtu);
+            // None when it lies before the record: PSNs are the peer's to choose.
+            let Ok(skipped) = u32::try_from(psn.distance_from(record.psn)) else { return false };
             // In u64, where nothing wraps: at most 2^23 packets of 4096 bytes.
-            let offset = skipped as u64 * mtu as u64;
-            within
+            let offset = u64::from(skipped) * mtu as u64;
+            skipped < packets_of(record.len, mtu)
                 && reth.rkey == record.rkey
                 && reth.va == record.va.wrapping_add(offset)
                 && offset + u64::from(reth.len) <= u64::from(record.len)

@@ -3,12 +3,12 @@
 use rxe_wire::hdr::{Bth, ImmDt, Reth};
 use rxe_wire::{Opcode, PKey, Position, Psn, Qpn};
 
-use super::send_queue::SendQueue;
+use super::send_queue::{EarlyResend, SendQueue};
 use crate::mem::MemoryTable;
 use crate::pd::PdId;
 use crate::time::Instant;
 use crate::wc::WcStatus;
-use crate::window::PeerWindow;
+use crate::window::{Load, PeerWindow};
 use crate::wq::send::{SendOp, SendWqe, Started, WqeData};
 use crate::wq::{RemoteAddr, gather};
 
@@ -36,8 +36,8 @@ pub(crate) enum Emit {
     Packet(usize),
     /// There is nothing to send now; an acknowledgement, a timer or a post changes that.
     Idle,
-    /// The window to the peer is full.
-    NoRoom,
+    /// The window to the peer has no room for so much.
+    NoRoom(Load),
 }
 
 /// The requester's own state, beside the queue that it shares with the completer.
@@ -55,6 +55,12 @@ impl Requester {
         queue: &mut SendQueue,
         buf: &mut [u8],
     ) -> Emit {
+        if queue.early_resend == EarlyResend::Due {
+            queue.early_resend = EarlyResend::None;
+            if queue.cursor != queue.oldest() && queue.is_outstanding() {
+                return self.resend_oldest(cx, queue, buf);
+            }
+        }
         let Some(wqe) = queue.wqes.get(queue.cursor.index) else { return Emit::Idle };
         // After one that failed here, nothing more goes out: the QP is about to fail with it.
         if wqe.failed.is_some() || (cx.draining && wqe.started.is_none()) {
@@ -65,8 +71,40 @@ impl Requester {
             return Emit::Idle;
         }
         match wqe.op {
-            SendOp::Read { remote } => self.poll_read(cx, queue, remote, buf),
+            SendOp::Read { .. } => self.poll_read(cx, queue, buf),
             SendOp::Send { .. } | SendOp::Write { .. } => self.poll_data(cx, queue, buf),
+        }
+    }
+
+    /// The oldest packet once more, after a short silence; the cursor stays where it is.
+    fn resend_oldest(
+        &mut self,
+        cx: &RequesterContext<'_>,
+        queue: &mut SendQueue,
+        buf: &mut [u8],
+    ) -> Emit {
+        let Some(wqe) = queue.wqes.front() else { return Emit::Idle };
+        let Some(started) = wqe.started else { return Emit::Idle };
+        let packet = queue.oldest().packet;
+        // An answer could be to either copy (Karn's rule).
+        queue.probe = None;
+        let (built, count) = if let SendOp::Read { remote } = wqe.op {
+            let count = packets_to_chunk_end(&started, packet);
+            (build_read(cx, wqe.length, remote, &started, packet, count, buf), count)
+        } else {
+            let position = position(packet, started.packets);
+            (build_data(cx, wqe, &started, packet, position, true, buf), 1)
+        };
+        match built {
+            Ok(len) => {
+                let end = started.first_psn.plus(packet + count);
+                queue.early_resend = EarlyResend::Sent(end);
+                Emit::Packet(len)
+            }
+            Err(status) => {
+                queue.wqes[0].failed = Some(status);
+                Emit::Idle
+            }
         }
     }
 
@@ -75,11 +113,12 @@ impl Requester {
         &mut self,
         cx: &RequesterContext<'_>,
         queue: &mut SendQueue,
-        remote: RemoteAddr,
         buf: &mut [u8],
     ) -> Emit {
+        let wqe = &mut queue.wqes[queue.cursor.index];
+        let (SendOp::Read { remote }, length) = (wqe.op, wqe.length) else { return Emit::Idle };
         if cx.max_rd_atomic == 0 {
-            queue.wqes[queue.cursor.index].failed = Some(WcStatus::LocQpOpErr);
+            wqe.failed = Some(WcStatus::LocQpOpErr);
             return Emit::Idle;
         }
         if queue.reads_outstanding >= cx.max_rd_atomic {
@@ -87,24 +126,23 @@ impl Requester {
         }
         let started = queue.start(cx.mtu, |cost| cx.window.read_chunk(cost));
         let packet = queue.cursor.packet;
-        let chunk_end = (packet / started.chunk + 1).saturating_mul(started.chunk);
-        let count = chunk_end.min(started.packets) - packet;
-        if !cx.window.has_room(u64::from(count) * u64::from(started.packet_cost)) {
-            return Emit::NoRoom;
+        let count = packets_to_chunk_end(&started, packet);
+        let load = Load::of(count, started.packet_cost);
+        if !cx.window.has_room(load) {
+            return Emit::NoRoom(load);
         }
-        let length = queue.wqes[queue.cursor.index].length;
-        // Fits: no more than the length.
-        let offset = (packet as usize * cx.mtu) as u32;
-        let asked = (count as usize * cx.mtu).min((length - offset) as usize) as u32;
-        let psn = started.first_psn.plus(packet);
-        let bth = header(cx, Opcode::RC_READ_REQUEST, psn, 0, true, false);
-        let va = remote.addr.wrapping_add(offset.into());
-        let reth = Reth { va, rkey: remote.rkey, len: asked };
-        let Some(len) = write_headers(buf, &bth, Some(reth), None) else { return Emit::Idle };
-        self.note_sent(cx, queue, psn, true);
-        queue.reads_outstanding += 1;
-        queue.sent(count);
-        Emit::Packet(len)
+        match build_read(cx, length, remote, &started, packet, count, buf) {
+            Ok(len) => {
+                self.note_sent(cx, queue, started.first_psn.plus(packet), true);
+                queue.reads_outstanding += 1;
+                queue.sent(count);
+                Emit::Packet(len)
+            }
+            Err(status) => {
+                queue.wqes[queue.cursor.index].failed = Some(status);
+                Emit::Idle
+            }
+        }
     }
 
     /// The next packet of a SEND or WRITE.
@@ -115,15 +153,15 @@ impl Requester {
         buf: &mut [u8],
     ) -> Emit {
         let started = queue.start(cx.mtu, |_| 0);
-        let cost = u64::from(started.packet_cost);
-        if !cx.window.has_room(cost) {
-            return Emit::NoRoom;
+        let load = Load::of(1, started.packet_cost);
+        if !cx.window.has_room(load) {
+            return Emit::NoRoom(load);
         }
         let packet = queue.cursor.packet;
         let wqe = &queue.wqes[queue.cursor.index];
         let psn = started.first_psn.plus(packet);
         let position = position(packet, started.packets);
-        let fills_window = !cx.window.has_room(2 * cost);
+        let fills_window = !cx.window.fits(Load::of(2, started.packet_cost));
         let ack_req =
             position.is_end() || fills_window || self.unacknowledged_run >= UNACKNOWLEDGED_RUN;
         match build_data(cx, wqe, &started, packet, position, ack_req, buf) {
@@ -166,6 +204,32 @@ fn position(packet: u32, packets: u32) -> Position {
     }
 }
 
+/// Packets from `packet` to the end of its chunk of a READ.
+fn packets_to_chunk_end(started: &Started, packet: u32) -> u32 {
+    let chunk_end = (packet / started.chunk + 1).saturating_mul(started.chunk);
+    chunk_end.min(started.packets) - packet
+}
+
+/// Writes a READ request for `count` packets from `packet` on (R1).
+fn build_read(
+    cx: &RequesterContext<'_>,
+    length: u32,
+    remote: RemoteAddr,
+    started: &Started,
+    packet: u32,
+    count: u32,
+    buf: &mut [u8],
+) -> Result<usize, WcStatus> {
+    // Both fit: no more than the length.
+    let offset = (packet as usize * cx.mtu) as u32;
+    let len = (count as usize * cx.mtu).min((length - offset) as usize) as u32;
+    let psn = started.first_psn.plus(packet);
+    let bth = header(cx, Opcode::RC_READ_REQUEST, psn, 0, true, false);
+    let va = remote.addr.wrapping_add(offset.into());
+    let reth = Reth { va, rkey: remote.rkey, len };
+    write_headers(buf, &bth, Some(reth), None).ok_or(WcStatus::GeneralErr)
+}
+
 /// Writes a SEND or WRITE packet; a local buffer that cannot be read fails the request (R8).
 fn build_data(
     cx: &RequesterContext<'_>,
@@ -181,7 +245,8 @@ fn build_data(
     let pad = payload_len.wrapping_neg() & 3;
     let (opcode, reth, imm) = data_headers(wqe, position);
     // A solicited event is asked for by the last packet of a message that takes a receive.
-    let solicited = wqe.solicited && position.is_end() && (imm.is_some() || reth.is_none());
+    let takes_receive = imm.is_some() || matches!(wqe.op, SendOp::Send { .. });
+    let solicited = wqe.solicited && position.is_end() && takes_receive;
     let psn = started.first_psn.plus(packet);
     let bth = header(cx, opcode, psn, pad as u8, ack_req, solicited);
     let too_short = WcStatus::GeneralErr;

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use rxe_wire::Psn;
 
 use crate::time::Instant;
-use crate::window::packet_cost;
+use crate::window::{Load, packet_cost};
 use crate::wq::send::{SendWqe, Started};
 
 /// A place in the stream: a request, counted from the oldest, and a packet of it.
@@ -25,11 +25,23 @@ pub(crate) struct Cursor {
     pub(crate) packet: u32,
 }
 
+/// The resend of the oldest packet after a short silence: one packet, while the cursor stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum EarlyResend {
+    /// None is under way.
+    #[default]
+    None,
+    /// It is to be sent.
+    Due,
+    /// It was sent; it ends before this PSN.
+    Sent(Psn),
+}
+
 /// What an acknowledgement achieved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Acked {
-    /// Cost of the packets that it acknowledged.
-    pub(crate) cost: u64,
+    /// The packets that it acknowledged.
+    pub(crate) load: Load,
     /// Whether anything was acknowledged.
     pub(crate) progress: bool,
     /// It went beyond a READ whose response is incomplete (R2).
@@ -54,6 +66,7 @@ pub(crate) struct SendQueue {
     pub(crate) reads_outstanding: u32,
     /// The packet that the round trip is measured with, and when it left.
     pub(crate) probe: Option<(Psn, Instant)>,
+    pub(crate) early_resend: EarlyResend,
 }
 
 impl SendQueue {
@@ -67,7 +80,13 @@ impl SendQueue {
             next_cost: 0,
             reads_outstanding: 0,
             probe: None,
+            early_resend: EarlyResend::None,
         }
+    }
+
+    /// The place of the oldest packet that is not acknowledged.
+    pub(crate) fn oldest(&self) -> Cursor {
+        Cursor { index: 0, packet: self.acked }
     }
 
     fn front_started(&self) -> Option<&Started> {
@@ -95,17 +114,21 @@ impl SendQueue {
         psn == self.high || self.is_awaited(psn)
     }
 
-    /// Cost of what is under way: sent since the last rewind, and not acknowledged.
-    pub(crate) fn in_flight(&self) -> u64 {
-        let una = Cursor { index: 0, packet: self.acked };
-        self.cost_at(self.cursor).wrapping_sub(self.cost_at(una))
+    /// What is under way: sent since the last rewind, and not acknowledged.
+    pub(crate) fn in_flight(&self) -> Load {
+        let (psn, cost) = self.place(self.cursor);
+        let (una, cost_before) = self.place(self.oldest());
+        // The cursor never stands before the oldest packet that is not acknowledged.
+        let packets = u32::try_from(psn.distance_from(una)).unwrap_or(0).into();
+        Load { packets, cost: cost.wrapping_sub(cost_before) }
     }
 
-    fn cost_at(&self, cursor: Cursor) -> u64 {
+    /// The PSN at a place in the stream, and the cost of all packets before it.
+    fn place(&self, cursor: Cursor) -> (Psn, u64) {
         let started = self.wqes.get(cursor.index).and_then(|wqe| wqe.started.as_ref());
-        started.map_or(self.next_cost, |started| {
+        started.map_or((self.next, self.next_cost), |started| {
             let within = u64::from(cursor.packet) * u64::from(started.packet_cost);
-            started.cost_before.wrapping_add(within)
+            (started.first_psn.plus(cursor.packet), started.cost_before.wrapping_add(within))
         })
     }
 
@@ -143,8 +166,9 @@ impl SendQueue {
 
     /// Puts the cursor back to the oldest packet that is not acknowledged.
     pub(crate) fn rewind(&mut self) {
-        self.cursor = Cursor { index: 0, packet: self.acked };
+        self.cursor = self.oldest();
         self.reads_outstanding = 0;
+        self.early_resend = EarlyResend::None;
         // An answer could be to either copy (Karn's rule).
         self.probe = None;
     }
@@ -171,7 +195,7 @@ impl SendQueue {
             let count = left.min(started.packets - self.acked);
             left -= count;
             acked.progress = true;
-            acked.cost += u64::from(count) * u64::from(started.packet_cost);
+            acked.load += Load::of(count, started.packet_cost);
             self.advance_front(count, started, &mut done);
         }
         acked
@@ -185,7 +209,8 @@ impl SendQueue {
             self.reads_outstanding = self.reads_outstanding.saturating_sub(1);
         }
         self.advance_front(1, started, done);
-        Acked { cost: started.packet_cost.into(), progress: true, stopped_by_read: false }
+        let load = Load::of(1, started.packet_cost);
+        Acked { load, progress: true, stopped_by_read: false }
     }
 
     fn advance_front(&mut self, count: u32, started: Started, mut done: impl FnMut(SendWqe)) {
