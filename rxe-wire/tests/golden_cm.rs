@@ -1,8 +1,9 @@
-//! Every message of connection management in the captures of the Linux driver, and the messages that
-//! they lack, compared with what tshark reads: each field of either side must be on the other.
+//! Every message of connection management in the captures of the Linux driver, and the messages
+//! that they lack, compared with what tshark reads: each field of either must be in the other.
 //!
 //! tshark 4.0 decodes REQ, REP, RTU, REJ, DREQ and DREP. Of MRA, LAP, APR, SIDR_REQ and SIDR_REP it
-//! shows the MAD header and the bare data; their fields stand in the layout tables of the unit tests.
+//! shows the MAD header and the bare data; their fields stand in the layout tables of the unit
+//! tests.
 
 // A test may unwrap in its helpers too.
 #![allow(clippy::unwrap_used)]
@@ -316,9 +317,9 @@ fn captures() -> Vec<PathBuf> {
     captures
 }
 
-/// Puts right what tshark 4.0 gets wrong in the paths of a REQ: of the word that holds flow label (20
-/// bits), reserved bits (6) and packet rate (6), it shows the first 12 bits as the flow label, and
-/// the first byte for the others. A version that reads the right bits passes as it is.
+/// Puts right what tshark 4.0 gets wrong in the paths of a REQ: of the word that holds flow label
+/// (20 bits), reserved bits (6) and packet rate (6), it shows the first 12 bits as the flow label,
+/// and the first byte for the others. A version that reads the right bits passes as it is.
 fn repair_flow_labels(theirs: &mut Fields, message: &CmMessage) {
     let CmMessage::Req(req) = message else { return };
     for (which, path) in [("prim", req.primary_path), ("alt", req.alternate_path)] {
@@ -446,20 +447,34 @@ fn filled<const N: usize>() -> FixedBytes<N> {
     FixedBytes(std::array::from_fn(|place| place as u8 ^ 0xa5))
 }
 
+const LOCAL: CommId = CommId(0xa1a2_a3a4);
+const REMOTE: CommId = CommId(0xb1b2_b3b4);
+const REMOTE_QPN: Qpn = Qpn::new(0x98_7654);
+
 /// One message of each kind, and those variants that look different to tshark.
 fn messages_of_our_own() -> Vec<CmMessage> {
-    let [local_comm_id, remote_comm_id] = [CommId(0xa1a2_a3a4), CommId(0xb1b2_b3b4)];
     let mut cma = [0; CMA_HEADER_LEN];
     let [source, destination] = [5, 6].map(|last| Ipv6Addr::new(0xfd00, 1, 2, 3, 4, 0, 0, last));
     CmaHeader::v6(0xd431, source, destination).write(&mut cma);
     let mut with_cma = filled::<92>();
     with_cma.0[..CMA_HEADER_LEN].copy_from_slice(&cma);
     let tcp = ServiceId::ip(PortSpace::Tcp, 7471);
-    let remote_qpn = Qpn::new(0x98_7654);
-    let qkey = QKey::new(0x0123_4567);
+    let foreign = ServiceId(0x1000_cec0_0000_0007);
+    let private_data = filled();
+    let (local_comm_id, remote_comm_id) = (LOCAL, REMOTE);
     vec![
         CmMessage::Req(req_for(tcp, with_cma)),
-        CmMessage::Req(req_for(ServiceId(0x1000_cec0_0000_0007), filled())),
+        CmMessage::Req(req_for(foreign, filled())),
+        CmMessage::Rep(rep()),
+        CmMessage::Rtu(Rtu { local_comm_id, remote_comm_id, private_data }),
+        CmMessage::Drep(Drep { local_comm_id, remote_comm_id, private_data }),
+        CmMessage::Dreq(Dreq {
+            local_comm_id,
+            remote_comm_id,
+            remote_qpn: REMOTE_QPN,
+            private_data: filled(),
+            ..Dreq::default()
+        }),
         CmMessage::Mra(Mra {
             local_comm_id,
             remote_comm_id,
@@ -478,69 +493,79 @@ fn messages_of_our_own() -> Vec<CmMessage> {
             private_data: filled(),
             reserved: FixedBytes([0x2a, 1]),
         }),
-        CmMessage::Rep(Rep {
-            local_comm_id,
-            remote_comm_id,
-            local_qkey: qkey,
-            local_qpn: remote_qpn,
-            local_eecn: U24::new(0x11_2233),
-            starting_psn: Psn::new(0x44_5566),
-            vendor_id: U24::default(),
-            responder_resources: 0x12,
-            initiator_depth: 0x34,
-            target_ack_delay: TimeoutExponent::new(0x0f),
-            failover_accepted: Bits::new(2),
-            flow_control: true,
-            rnr_retry_count: Bits::new(6),
-            srq: true,
-            local_ca_guid: Guid(0x1020_3040_5060_7080),
-            private_data: filled(),
-            reserved: Bits::new(5),
-        }),
-        CmMessage::Rtu(Rtu { local_comm_id, remote_comm_id, private_data: filled() }),
-        CmMessage::Dreq(Dreq {
-            local_comm_id,
-            remote_comm_id,
-            remote_qpn,
-            private_data: filled(),
-            ..Dreq::default()
-        }),
-        CmMessage::Drep(Drep { local_comm_id, remote_comm_id, private_data: filled() }),
-        CmMessage::SidrReq(SidrReq {
-            request_id: local_comm_id,
-            pkey: PKey::DEFAULT,
-            service_id: ServiceId::ip(PortSpace::Udp, 7174),
-            private_data: filled(),
-            ..SidrReq::default()
-        }),
-        CmMessage::SidrRep(SidrRep {
-            request_id: local_comm_id,
-            status: SidrStatus::REJECT,
-            qpn: remote_qpn,
-            service_id: tcp,
-            qkey,
-            private_data: filled(),
-            ..SidrRep::default()
-        }),
-        CmMessage::Lap(Lap {
-            local_comm_id,
-            remote_comm_id,
-            remote_qpn,
-            remote_response_timeout: TimeoutExponent::new(0x14),
-            alternate_path: path([1; 16], [2; 16]),
-            private_data: filled(),
-            ..Lap::default()
-        }),
-        CmMessage::Apr(Apr {
-            local_comm_id,
-            remote_comm_id,
-            info_len: 3,
-            status: AprStatus::INVALID_LID,
-            info: filled(),
-            private_data: filled(),
-            ..Apr::default()
-        }),
+        CmMessage::Lap(lap()),
+        CmMessage::Apr(apr()),
+        CmMessage::SidrReq(sidr_req()),
+        CmMessage::SidrRep(sidr_rep()),
     ]
+}
+
+fn rep() -> Rep {
+    Rep {
+        local_comm_id: LOCAL,
+        remote_comm_id: REMOTE,
+        local_qkey: QKey::new(0x0123_4567),
+        local_qpn: REMOTE_QPN,
+        local_eecn: U24::new(0x11_2233),
+        starting_psn: Psn::new(0x44_5566),
+        vendor_id: U24::default(),
+        responder_resources: 0x12,
+        initiator_depth: 0x34,
+        target_ack_delay: TimeoutExponent::new(0x0f),
+        failover_accepted: Bits::new(2),
+        flow_control: true,
+        rnr_retry_count: Bits::new(6),
+        srq: true,
+        local_ca_guid: Guid(0x1020_3040_5060_7080),
+        private_data: filled(),
+        reserved: Bits::new(5),
+    }
+}
+
+fn lap() -> Lap {
+    Lap {
+        local_comm_id: LOCAL,
+        remote_comm_id: REMOTE,
+        remote_qpn: REMOTE_QPN,
+        remote_response_timeout: TimeoutExponent::new(0x14),
+        alternate_path: path([1; 16], [2; 16]),
+        private_data: filled(),
+        ..Lap::default()
+    }
+}
+
+fn apr() -> Apr {
+    Apr {
+        local_comm_id: LOCAL,
+        remote_comm_id: REMOTE,
+        info_len: 3,
+        status: AprStatus::INVALID_LID,
+        info: filled(),
+        private_data: filled(),
+        ..Apr::default()
+    }
+}
+
+fn sidr_req() -> SidrReq {
+    SidrReq {
+        request_id: LOCAL,
+        pkey: PKey::DEFAULT,
+        service_id: ServiceId::ip(PortSpace::Udp, 7174),
+        private_data: filled(),
+        ..SidrReq::default()
+    }
+}
+
+fn sidr_rep() -> SidrRep {
+    SidrRep {
+        request_id: LOCAL,
+        status: SidrStatus::REJECT,
+        qpn: REMOTE_QPN,
+        service_id: ServiceId::ip(PortSpace::Tcp, 7471),
+        qkey: QKey::new(0x0123_4567),
+        private_data: filled(),
+        ..SidrRep::default()
+    }
 }
 
 /// A whole RoCEv2 frame over IPv4 around a MAD, the headers written out byte by byte.

@@ -1,5 +1,5 @@
-//! `urxe dump` as a program: over the captures of the Linux driver, over captures made here in every
-//! format and link type, over damaged ones and over garbage.
+//! `urxe dump` as a program: over the captures of the Linux driver, over captures made here in
+//! every format and link type, over damaged ones and over garbage.
 
 // A test may unwrap in its helpers too.
 #![allow(clippy::unwrap_used)]
@@ -679,7 +679,10 @@ proptest! {
 
     #[test]
     fn damaged_frames_never_crash_it(
-        flips in prop::collection::vec((0_usize..65, any::<prop::sample::Index>(), any::<u8>()), 1..30),
+        flips in prop::collection::vec(
+            (0_usize..65, any::<prop::sample::Index>(), any::<u8>()),
+            1..30,
+        ),
     ) {
         let mut frames: Vec<Vec<u8>> =
             frames_of("rping6.pcap").into_iter().map(|(_, frame)| frame).collect();

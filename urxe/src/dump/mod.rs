@@ -1,8 +1,8 @@
 //! `urxe dump`: what is in a capture, one line a packet, with every header and every iCRC checked.
 //!
-//! A capture is read record by record ([`capture`]), each is taken apart ([`decode`]) and written as
-//! text ([`text`]) or JSON ([`json`]); [`summary`] counts. Nothing in a capture makes it stop but
-//! the end of the file: what is not RoCE, not whole or not well-formed is told.
+//! A capture is read record by record ([`capture`]), each is taken apart ([`decode`]) and written
+//! as text ([`text`]) or JSON ([`json`]); [`summary`] counts. Nothing in a capture makes it stop
+//! but the end of the file: what is not RoCE, not whole or not well-formed is told.
 
 mod capture;
 mod cm_json;
