@@ -388,8 +388,7 @@ impl Shard {
         let window = machine.connection.map(|connection| connection.window);
         let others_wait =
             window.and_then(|key| self.windows.get(key)).is_some_and(|w| !w.waiting.is_empty());
-        if machine.responder.owes_reply() {
-            // Replies need no room in the window.
+        if machine.needs_no_room() {
             self.make_ready(key);
         } else if machine.may_send() && !machine.is_waiting {
             match window {

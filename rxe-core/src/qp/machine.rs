@@ -100,9 +100,13 @@ impl Machine {
 
     /// Whether there may be something to send.
     pub(crate) fn may_send(&self) -> bool {
-        self.responder.owes_reply()
-            || self.send.wqes.len() > self.send.cursor.index
-            || self.send.early_resend == EarlyResend::Due
+        self.needs_no_room() || self.send.wqes.len() > self.send.cursor.index
+    }
+
+    /// Whether there is something to send that no full window holds up: replies, and a second copy
+    /// of what is under way.
+    pub(crate) fn needs_no_room(&self) -> bool {
+        self.responder.owes_reply() || self.send.early_resend == EarlyResend::Due
     }
 
     /// Builds the next packet into `buf`.

@@ -1,0 +1,19 @@
+//! Packet scripts: one packet in, exactly these packets out, then nothing.
+//!
+//! One host is real, the peer is the test. Each test shows one rule of rules.md (its number begins
+//! the name) or one behaviour that follows from several of them. Packet sequence numbers in the
+//! scripts count from 0; on the wire they start two before the wrap, so every script crosses it.
+
+#![allow(unreachable_pub, clippy::unwrap_used)] // a test has no API, and may fail
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod addressing;
+mod errors;
+mod requester;
+mod responder;
+mod script;
+mod states;
+mod timers;
+mod window;

@@ -1,0 +1,392 @@
+//! What the requester sends, and what it makes of the answers.
+
+use rxe_core::qp::QpState;
+use rxe_core::wc::WcOpcode;
+use rxe_core::wq::{PostSendError, SendData, SendFlags, SendOp, SendWr, Sge};
+use rxe_core::{Counter, errno};
+use rxe_wire::{LKey, NakCode};
+
+use crate::script::*;
+
+const SEND: SendOp = SendOp::Send { imm: None };
+
+#[test]
+fn messages_are_cut_at_the_path_mtu() {
+    let mut s = Script::rts();
+    let data = s.mem(0, 600);
+    s.send(1, 600).tx([
+        send_first(0, &data[..256]),
+        send_middle(1, &data[256..512]),
+        send_last(2, &data[512..]).a(),
+    ]);
+    s.write(2, 600).tx([
+        write_first(3, far(0), 600, &data[..256]),
+        write_middle(4, &data[256..512]),
+        write_last(5, &data[512..]).a(),
+    ]);
+    s.send(3, 256).tx([send_only(6, &data[..256]).a()]);
+    s.send(4, 0).tx([send_only(7, &[]).a()]);
+    s.done([]);
+    s.rx(&ack(7, 4)).quiet().done([(1, Success), (2, Success), (3, Success), (4, Success)]);
+}
+
+#[test]
+fn immediate_data_rides_on_the_last_packet() {
+    let mut s = Script::rts();
+    let data = s.mem(0, 300);
+    s.host.post(1, SendOp::Send { imm: Some(7) }, 0, 300);
+    s.host.post(2, SendOp::Write { remote: far(0), imm: Some(8) }, 0, 300);
+    s.host.post(3, SendOp::Write { remote: far(0), imm: Some(9) }, 0, 3);
+    let sent = s.sent();
+    assert_eq!(sent[0], send_first(0, &data[..256]));
+    assert_eq!(
+        sent[2..],
+        [
+            write_first(2, far(0), 300, &data[..256]),
+            write_last_imm(3, &data[256..], 8).a(),
+            write_only_imm(4, far(0), &data[..3], 9).a(),
+        ]
+    );
+}
+
+#[test]
+fn solicited_events_are_asked_for_only_where_a_receive_is_taken() {
+    let mut s = Script::rts();
+    let data = s.mem(0, 300);
+    let flags = SendFlags::SOLICITED | SendFlags::SIGNALED;
+    s.post_with(1, SEND, flags, 300)
+        .tx([send_first(0, &data[..256]), send_last(1, &data[256..]).a().se()]);
+    let write = SendOp::Write { remote: far(0), imm: None };
+    s.post_with(2, write, flags, 300)
+        .tx([write_first(2, far(0), 300, &data[..256]), write_last(3, &data[256..]).a()]);
+    s.post_with(3, write, flags, 1).tx([write_only(4, far(0), &data[..1]).a()]);
+    let with_imm = SendOp::Write { remote: far(0), imm: Some(1) };
+    s.post_with(4, with_imm, flags, 1).tx([write_only_imm(5, far(0), &data[..1], 1).a().se()]);
+}
+
+#[test]
+fn an_unsignaled_request_completes_only_in_silence() {
+    let mut s = Script::rts();
+    s.post_with(1, SEND, SendFlags::empty(), 1).send(2, 1).sent();
+    s.rx(&ack(0, 1)).done([]);
+    s.rx(&ack(1, 2)).done([(2, Success)]);
+}
+
+#[test]
+fn an_acknowledgement_is_asked_for_at_least_every_sixteen_packets() {
+    let mut s = Script::rts();
+    s.send(1, 40 * 256);
+    let asked: Vec<usize> = (0..).zip(s.sent()).filter(|(_, p)| p.asks()).map(|(i, _)| i).collect();
+    assert_eq!(asked, [15, 31, 39]);
+}
+
+#[test]
+fn r01_read_retry_asks_only_for_the_rest() {
+    // The answer to a retry may begin with FIRST, or with ONLY when one packet is missing.
+    let data = bytes(1000, 3);
+    let mut s = Script::rts();
+    s.read(1, 1000).tx([read(0, far(0), 1000)]);
+    s.rx(&resp_first(0, 1, &data[..256])).quiet();
+    s.rx(&resp_middle(2, &data[512..768])).tx([read(1, far(256), 744)]);
+    s.rx(&resp_first(1, 1, &data[256..512]));
+    s.rx(&resp_middle(2, &data[512..768]));
+    s.rx(&resp_last(3, 1, &data[768..])).quiet().done([(1, Success)]);
+    assert_eq!(s.mem(LANDING, 1000), data);
+
+    let mut s = Script::rts();
+    s.read(1, 500).tx([read(0, far(0), 500)]);
+    s.rx(&resp_first(0, 1, &data[..256])).quiet();
+    s.wait(MS).tx([read(1, far(256), 244)]);
+    s.rx(&resp_only(1, 1, &data[256..500])).quiet().done([(1, Success)]);
+    assert_eq!(s.mem(LANDING, 500), data[..500]);
+}
+
+#[test]
+fn r01_read_whose_first_response_or_request_is_lost_is_asked_for_whole() {
+    let data = bytes(600, 3);
+    let mut s = Script::rts();
+    s.read(1, 600).tx([read(0, far(0), 600)]);
+    s.rx(&resp_middle(1, &data[256..512])).tx([read(0, far(0), 600)]);
+    s.rx(&resp_last(2, 1, &data[512..])).quiet();
+    // Lost once more; now the timer decides.
+    s.wait(EARLY).tx([read(0, far(0), 600)]);
+    s.rx(&resp_first(0, 1, &data[..256]));
+    s.rx(&resp_middle(1, &data[256..512]));
+    s.rx(&resp_last(2, 1, &data[512..])).quiet().done([(1, Success)]);
+    assert_eq!(s.mem(LANDING, 600), data);
+}
+
+#[test]
+fn r02_acknowledgement_beyond_an_open_read_does_not_skip_it() {
+    let mut s = Script::rts();
+    let data = s.mem(0, 10);
+    let answer = bytes(10, 9);
+    s.write(1, 10).read(2, 10).send(3, 10).tx([
+        write_only(0, far(0), &data).a(),
+        read(1, far(0), 10),
+        send_only(2, &data).a(),
+    ]);
+    s.rx(&ack(2, 3)).done([(1, Success)]);
+    s.tx([read(1, far(0), 10), send_only(2, &data).a()]);
+    s.rx(&resp_only(1, 2, &answer)).done([(2, Success)]);
+    s.rx(&ack(2, 3)).quiet().done([(3, Success)]);
+    assert_eq!(s.mem(LANDING, 10), answer);
+}
+
+#[test]
+fn r02_nak_beyond_an_open_read_asks_for_it_again() {
+    let mut s = Script::rts();
+    let data = s.mem(0, 10);
+    s.read(1, 10).send(2, 10).sent();
+    s.rx(&nak(1, NakCode::InvalidRequest, 1)).done([]);
+    s.tx([read(0, far(0), 10), send_only(1, &data).a()]);
+    s.rx(&resp_only(0, 1, &bytes(10, 1))).done([(1, Success)]);
+    s.rx(&nak(1, NakCode::InvalidRequest, 1)).done([(2, RemInvReqErr)]);
+}
+
+#[test]
+fn r03_a_second_read_retry_counts_from_what_was_received() {
+    let data = bytes(1200, 5);
+    let mut s = Script::rts();
+    s.read(1, 1200).tx([read(0, far(0), 1200)]);
+    s.rx(&resp_first(0, 1, &data[..256]));
+    s.rx(&resp_middle(2, &data[512..768])).tx([read(1, far(256), 944)]);
+    s.rx(&resp_first(1, 1, &data[256..512]));
+    s.rx(&resp_middle(2, &data[512..768]));
+    s.rx(&resp_last(4, 1, &data[1024..])).tx([read(3, far(768), 432)]);
+    s.rx(&resp_first(3, 1, &data[768..1024]));
+    s.rx(&resp_last(4, 1, &data[1024..])).quiet().done([(1, Success)]);
+    assert_eq!(s.mem(LANDING, 1200), data);
+}
+
+#[test]
+fn r04_only_the_first_retry_is_immediate() {
+    let mut s = Script::rts();
+    let data = s.mem(0, 1);
+    let packet = |psn| send_only(psn, &data).a();
+    s.send(1, 1).send(2, 1).send(3, 1).tx([packet(0), packet(1), packet(2)]);
+    s.rx(&nak_seq(1, 1)).tx([packet(1), packet(2)]).done([(1, Success)]);
+    s.rx(&nak_seq(1, 1)).quiet();
+    s.rx(&nak_seq(1, 1)).quiet();
+    // The timer has the oldest sent again, and a further NAK is still about the same loss.
+    s.wait(MS).tx([packet(1)]);
+    s.rx(&nak_seq(1, 1)).quiet();
+    // With progress the next loss is a new one.
+    s.rx(&nak_seq(2, 2)).tx([packet(2)]).done([(2, Success)]);
+    s.rx(&ack(2, 3)).quiet().done([(3, Success)]);
+}
+
+#[test]
+fn r08_a_request_that_fails_here_completes_in_its_turn_and_the_rest_is_flushed() {
+    let mut s = Script::rts();
+    let data = s.mem(0, 300);
+    s.send(1, 300);
+    let bad = [Sge { lkey: LKey::new(0x0bad), ..s.host.sge(0, 300) }];
+    let flags = SendFlags::SIGNALED;
+    s.host.post_wr(&SendWr { wr_id: 2, op: SEND, flags, data: SendData::Sges(&bad) });
+    s.send(3, 1);
+    s.tx([send_first(0, &data[..256]), send_last(1, &data[256..]).a()]).done([]);
+    assert_eq!(s.state(), QpState::Rts);
+    s.rx(&ack(1, 1)).quiet().done([(1, Success), (2, LocProtErr), (3, WrFlushErr)]);
+    assert_eq!(s.state(), QpState::Err);
+}
+
+#[test]
+fn r08_what_came_before_a_failed_request_is_still_resent() {
+    let mut s = Script::rts();
+    let data = s.mem(0, 1);
+    s.send(1, 1);
+    let bad = [Sge { addr: 0, ..s.host.sge(0, 1) }];
+    let flags = SendFlags::SIGNALED;
+    s.host.post_wr(&SendWr { wr_id: 2, op: SEND, flags, data: SendData::Sges(&bad) });
+    s.tx([send_only(0, &data).a()]).done([]);
+    s.wait(EARLY).tx([send_only(0, &data).a()]).done([]);
+    s.rx(&ack(0, 1)).quiet().done([(1, Success), (2, LocProtErr)]);
+}
+
+#[test]
+fn r09_requests_posted_in_error_are_flushed_in_order() {
+    let mut s = Script::rts();
+    s.recv(10, 64).send(1, 1).send(2, 1).sent();
+    s.rx(&nak(0, NakCode::RemoteOperationalError, 0)).quiet();
+    s.done([(1, RemOpErr), (2, WrFlushErr), (10, WrFlushErr)]);
+    for round in 0..3 {
+        s.send(20 + round, 1).recv(30 + round, 1).write(40 + round, 1).quiet();
+        s.done([(20 + round, WrFlushErr), (30 + round, WrFlushErr), (40 + round, WrFlushErr)]);
+    }
+}
+
+#[test]
+fn r10_fence_waits_for_reads_and_only_for_those() {
+    let fence = SendFlags::FENCE | SendFlags::SIGNALED;
+    let mut s = Script::rts();
+    let data = s.mem(0, 1);
+    // A WRITE that is not acknowledged holds nothing up.
+    s.write(1, 1).post_with(2, SEND, fence, 1);
+    s.tx([write_only(0, far(0), &data).a(), send_only(1, &data).a()]);
+    // A READ does; and what is behind the fence waits with it.
+    s.read(3, 300).post_with(4, SEND, fence, 1).send(5, 1).tx([read(2, far(0), 300)]);
+    s.rx(&ack(1, 2)).quiet();
+    s.rx(&resp_first(2, 3, &[0; 256])).quiet();
+    s.rx(&resp_last(3, 3, &[0; 44])).tx([send_only(4, &data).a(), send_only(5, &data).a()]);
+    s.done([(1, Success), (2, Success), (3, Success)]);
+}
+
+#[test]
+fn r10_fence_holds_when_the_read_is_asked_for_again() {
+    let fence = SendFlags::FENCE | SendFlags::SIGNALED;
+    let mut s = Script::rts();
+    let data = s.mem(0, 1);
+    s.read(1, 1).post_with(2, SEND, fence, 1).tx([read(0, far(0), 1)]);
+    s.wait(EARLY).tx([read(0, far(0), 1)]);
+    s.wait(2 * EARLY).tx([read(0, far(0), 1)]);
+    s.rx(&resp_only(0, 1, &[1])).tx([send_only(1, &data).a()]);
+}
+
+#[test]
+fn r11_bad_local_key_of_a_read_is_a_completion_error() {
+    let mut s = Script::rts();
+    let sges = [Sge { lkey: LKey::new(0x0bad), ..s.host.sge(LANDING, 8) }];
+    let op = SendOp::Read { remote: far(0) };
+    let flags = SendFlags::SIGNALED;
+    s.host.post_wr(&SendWr { wr_id: 1, op, flags, data: SendData::Sges(&sges) });
+    s.send(2, 1).sent();
+    s.rx(&resp_only(0, 1, &[1; 8])).quiet().done([(1, LocProtErr), (2, WrFlushErr)]);
+    assert_eq!(s.state(), QpState::Err);
+}
+
+#[test]
+fn r12_nak_in_a_read_response_ends_the_read() {
+    for (code, status) in [
+        (NakCode::RemoteAccessError, RemAccessErr),
+        (NakCode::RemoteOperationalError, RemOpErr),
+        (NakCode::InvalidRequest, RemInvReqErr),
+    ] {
+        let mut s = Script::rts();
+        s.read(1, 1000).send(2, 1).sent();
+        s.rx(&resp_first(0, 1, &[0; 256]));
+        s.rx(&nak(1, code, 0)).quiet().done([(1, status), (2, WrFlushErr)]);
+        s.wait(10 * ACK_TIMEOUT).quiet();
+    }
+}
+
+#[test]
+fn r12_nak_ends_the_read_also_when_responses_before_it_were_lost() {
+    let mut s = Script::rts();
+    s.read(1, 1000).send(2, 1).sent();
+    // The peer is in error and will not answer again: asking would be in vain.
+    s.rx(&nak(2, NakCode::RemoteOperationalError, 0)).quiet();
+    s.done([(1, RemOpErr), (2, WrFlushErr)]);
+}
+
+#[test]
+fn responses_that_do_not_fit_the_request_are_bad() {
+    let wrong = [
+        resp_first(0, 1, &[0; 255]),
+        resp_only(0, 1, &[0; 256]),
+        resp_last(0, 1, &[0; 244]),
+        resp_only(0, 1, &[]),
+        resp_only_nak(0, NakCode::RemoteAccessError),
+    ];
+    for packet in wrong {
+        let mut s = Script::rts();
+        s.read(1, 500).sent();
+        s.rx(&packet).quiet().done([(1, BadRespErr)]);
+        assert_eq!(s.mem(LANDING, 8), s.mem(LANDING + 8, 8), "nothing was stored");
+    }
+    // A response where there was no READ.
+    let mut s = Script::rts();
+    s.send(1, 1).sent();
+    s.rx(&resp_only(0, 1, &[1])).quiet().done([(1, BadRespErr)]);
+}
+
+fn try_post(s: &Script, op: SendOp, data: SendData<'_>) -> Result<(), PostSendError> {
+    s.host.qp.post_send(&SendWr { wr_id: 9, op, flags: SendFlags::SIGNALED, data })
+}
+
+#[test]
+fn r13_r14_requests_that_cannot_be_are_refused_and_change_nothing() {
+    let mut s = Script::rts();
+    let read = SendOp::Read { remote: far(0) };
+    let error = try_post(&s, read, SendData::Inline(&[1])).unwrap_err();
+    assert!(matches!(error, PostSendError::Unsupported { .. }));
+    assert_eq!(error.errno(), errno::EINVAL);
+    let sge = s.host.sge(0, 1);
+    let error = try_post(&s, SEND, SendData::Sges(&[sge; 5])).unwrap_err();
+    assert_eq!(error, PostSendError::TooManySges { count: 5, max: 4 });
+    let error = try_post(&s, SEND, SendData::Inline(&[0; 65])).unwrap_err();
+    assert_eq!(error, PostSendError::InlineTooLong { len: 65, max: 64 });
+    let huge = Sge { length: 1 << 31, ..sge };
+    let error = try_post(&s, SEND, SendData::Sges(&[huge, sge])).unwrap_err();
+    assert_eq!(error, PostSendError::TooLong { len: (1 << 31) + 1 });
+    assert_eq!(error.errno(), errno::EINVAL);
+    s.quiet().done([]);
+    for wr_id in 0..512 {
+        s.send(wr_id, 0);
+    }
+    let error = try_post(&s, SEND, SendData::Sges(&[])).unwrap_err();
+    assert_eq!(error, PostSendError::Full { max: 512 });
+    assert_eq!(error.errno(), errno::ENOMEM);
+}
+
+#[test]
+fn r15_inline_data_is_that_of_the_moment_of_posting() {
+    let mut s = Script::rts();
+    let mut data = [1, 2, 3];
+    let op = SendOp::Write { remote: far(0), imm: None };
+    let flags = SendFlags::SIGNALED;
+    s.host.post_wr(&SendWr { wr_id: 1, op, flags, data: SendData::Inline(&data) });
+    data.fill(0xff);
+    s.tx([write_only(0, far(0), &[1, 2, 3]).a()]);
+    // Also when it is sent again.
+    s.wait(EARLY).tx([write_only(0, far(0), &[1, 2, 3]).a()]);
+}
+
+#[test]
+fn acknowledgements_of_what_was_never_sent_are_ignored() {
+    let mut s = Script::rts();
+    s.rx(&ack(0, 1)).rx(&nak(0, NakCode::RemoteAccessError, 0)).rx(&rnr(0, 1, 0)).quiet();
+    s.send(1, 1).send(2, 1).sent();
+    for psn in [2, 3, 1000, 0x40_0000, -1, -1000] {
+        s.rx(&ack(psn, 2)).quiet().done([]);
+    }
+    s.rx(&nak(3, NakCode::RemoteAccessError, 0)).quiet().done([]);
+    s.rx(&resp_only(2, 1, &[])).quiet().done([]);
+    assert_eq!(s.count(Counter::drop_stale_response), 11);
+    s.rx(&ack(1, 2)).quiet().done([(1, Success), (2, Success)]);
+    // All done: a late copy means nothing.
+    s.rx(&ack(1, 2)).quiet().done([]);
+    assert_eq!(s.state(), QpState::Rts);
+}
+
+#[test]
+fn reserved_syndromes_and_codes_are_ignored() {
+    let mut s = Script::rts();
+    s.send(1, 1).sent();
+    s.rx(&nak(0, NakCode::Reserved(9), 0)).quiet().done([]);
+    s.rx(&ack(0, 1)).done([(1, Success)]);
+}
+
+#[test]
+fn reads_outstanding_are_at_most_max_rd_atomic() {
+    let mut s = Script::with(|attr| attr.max_rd_atomic = 2);
+    s.read(1, 1).read(2, 1).read(3, 1).send(4, 1);
+    s.tx([read(0, far(0), 1), read(1, far(0), 1)]);
+    let data = s.mem(0, 1);
+    s.rx(&resp_only(0, 1, &[1])).tx([read(2, far(0), 1), send_only(3, &data).a()]);
+    let mut s = Script::with(|attr| attr.max_rd_atomic = 0);
+    s.read(1, 1).quiet().done([(1, LocQpOpErr)]);
+}
+
+#[test]
+fn completions_tell_what_was_done() {
+    let mut s = Script::rts();
+    s.send(1, 5).write(2, 6).read(3, 7).sent();
+    s.rx(&resp_only(2, 3, &[0; 7]));
+    let all: Vec<_> =
+        s.host.completions().iter().map(|wc| (wc.opcode, wc.byte_len, wc.qpn)).collect();
+    let qpn = s.qpn();
+    assert_eq!(all[0].0, WcOpcode::Send);
+    assert_eq!(all[1].0, WcOpcode::RdmaWrite);
+    assert_eq!(all[2], (WcOpcode::RdmaRead, 7, qpn));
+}

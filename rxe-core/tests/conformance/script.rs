@@ -1,0 +1,464 @@
+//! The words that scripts are made of.
+
+use std::fmt;
+
+use gid_table::{Gid, GidType};
+use rxe_core::mem::AccessFlags;
+use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpCaps, QpState};
+use rxe_core::wc::WcStatus;
+use rxe_core::wq::{RemoteAddr, SendData, SendFlags, SendOp, SendWr};
+use rxe_core::{AsyncEvent, Counter, Path};
+use rxe_wire::hdr::{Aeth, Bth, ImmDt, Reth};
+use rxe_wire::{Headers, Msn, NakCode, Opcode, PKey, Packet, Psn, Qpn, RKey, RnrTimer, Syndrome};
+
+use crate::common::{Host, init_mask, rtr_mask, rts_mask};
+
+/// The path MTU of all scripts.
+pub const MTU: usize = 256;
+/// The first PSN that the host sends: the script's 0.
+const HOST_PSN: Psn = Psn::new(0xff_fffe);
+/// The first PSN that the peer sends.
+const PEER_PSN: Psn = Psn::new(0xff_fffd);
+/// The QP that the test plays.
+pub const PEER_QPN: Qpn = Qpn::new(0x02_0042);
+
+pub const MS: u64 = 1_000_000;
+/// The ACK timeout of all scripts, exponent 14.
+pub const ACK_TIMEOUT: u64 = 4096 << 14;
+/// The short timer before a round trip has been measured.
+pub const EARLY: u64 = 20 * MS;
+/// `retry_cnt` of all scripts.
+pub const RETRY_CNT: u64 = 3;
+
+/// A packet as scripts write it; its PSN counts from the first one of its stream.
+#[derive(Clone, PartialEq, Eq)]
+pub struct P {
+    opcode: Opcode,
+    psn: i32,
+    ack_req: bool,
+    solicited: bool,
+    reth: Option<Reth>,
+    aeth: Option<(Syndrome, u32)>,
+    imm: Option<u32>,
+    payload: Vec<u8>,
+}
+
+impl fmt::Debug for P {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} psn {}", self.opcode, self.psn)?;
+        if self.ack_req {
+            write!(f, " A")?;
+        }
+        if self.solicited {
+            write!(f, " SE")?;
+        }
+        if let Some(reth) = self.reth {
+            write!(f, " va 0x{:x} rkey {} len {}", reth.va, reth.rkey, reth.len)?;
+        }
+        if let Some((syndrome, msn)) = self.aeth {
+            write!(f, " [{syndrome}] msn {msn}")?;
+        }
+        if let Some(imm) = self.imm {
+            write!(f, " imm 0x{imm:x}")?;
+        }
+        let head = &self.payload[..self.payload.len().min(8)];
+        write!(f, " {} bytes {head:02x?}", self.payload.len())
+    }
+}
+
+impl P {
+    fn new(opcode: Opcode, psn: i32, payload: &[u8]) -> Self {
+        let (ack_req, solicited, reth, aeth, imm) = (false, false, None, None, None);
+        Self { opcode, psn, ack_req, solicited, reth, aeth, imm, payload: payload.to_vec() }
+    }
+
+    /// Asks for an acknowledgement.
+    pub fn a(mut self) -> Self {
+        self.ack_req = true;
+        self
+    }
+
+    /// Asks for a solicited event.
+    pub fn se(mut self) -> Self {
+        self.solicited = true;
+        self
+    }
+
+    /// Bytes that a READ request asks for.
+    pub fn asked(&self) -> u32 {
+        self.reth.map_or(0, |reth| reth.len)
+    }
+
+    pub fn psn(&self) -> i32 {
+        self.psn
+    }
+
+    /// The same packet, about `to` instead of `from`.
+    pub fn moved(mut self, from: RemoteAddr, to: RemoteAddr) -> Self {
+        if let Some(reth) = self.reth.as_mut().filter(|reth| reth.va == from.addr) {
+            (reth.va, reth.rkey) = (to.addr, to.rkey);
+        }
+        self
+    }
+
+    pub fn asks(&self) -> bool {
+        self.ack_req
+    }
+
+    pub fn imm(mut self, imm: u32) -> Self {
+        self.imm = Some(imm);
+        self
+    }
+
+    fn reth(mut self, remote: RemoteAddr, len: u32) -> Self {
+        self.reth = Some(Reth { va: remote.addr, rkey: remote.rkey, len });
+        self
+    }
+
+    fn aeth(mut self, syndrome: Syndrome, msn: u32) -> Self {
+        self.aeth = Some((syndrome, msn));
+        self
+    }
+
+    /// The bytes from BTH to pad.
+    fn bytes(&self, base: Psn, dest_qpn: Qpn) -> Vec<u8> {
+        let pad = self.payload.len().wrapping_neg() & 3;
+        let bth = Bth {
+            opcode: self.opcode,
+            solicited: self.solicited,
+            pad: pad as u8,
+            pkey: PKey::DEFAULT,
+            dest_qpn,
+            ack_req: self.ack_req,
+            psn: base.plus(self.psn as u32),
+            ..Bth::default()
+        };
+        let aeth = self.aeth.map(|(syndrome, msn)| Aeth { syndrome, msn: Msn::new(msn) });
+        let (reth, imm) = (self.reth, self.imm.map(ImmDt));
+        let headers = Headers { reth, aeth, imm, ..Headers::new(bth) };
+        let mut bytes = vec![0; 64];
+        let len = headers.write(&mut bytes).unwrap();
+        bytes.truncate(len);
+        bytes.extend_from_slice(&self.payload);
+        bytes.resize(bytes.len() + pad, 0);
+        bytes
+    }
+
+    fn parse(bytes: &[u8]) -> Self {
+        let packet = Packet::parse(bytes).unwrap();
+        let bth = packet.bth();
+        let base = if packet.info().is_response() { PEER_PSN } else { HOST_PSN };
+        Self {
+            opcode: bth.opcode,
+            psn: bth.psn.distance_from(base),
+            ack_req: bth.ack_req,
+            solicited: bth.solicited,
+            reth: packet.reth(),
+            aeth: packet.aeth().map(|aeth| (aeth.syndrome, aeth.msn.get())),
+            imm: packet.imm(),
+            payload: packet.payload().to_vec(),
+        }
+    }
+}
+
+macro_rules! data_packets {
+    ($($name:ident => $opcode:ident),* $(,)?) => {
+        $(pub fn $name(psn: i32, payload: &[u8]) -> P { P::new(Opcode::$opcode, psn, payload) })*
+    };
+}
+
+data_packets! {
+    send_first => RC_SEND_FIRST,
+    send_middle => RC_SEND_MIDDLE,
+    send_last => RC_SEND_LAST,
+    send_only => RC_SEND_ONLY,
+    write_middle => RC_WRITE_MIDDLE,
+    write_last => RC_WRITE_LAST,
+}
+
+pub fn send_only_imm(psn: i32, payload: &[u8], imm: u32) -> P {
+    P::new(Opcode::RC_SEND_ONLY_WITH_IMM, psn, payload).imm(imm)
+}
+
+pub fn send_only_inv(psn: i32) -> Vec<u8> {
+    // No helper needs IETH but this one: the key follows BTH.
+    let mut bytes = send_only(psn, &[]).bytes(PEER_PSN, Qpn::new(0));
+    bytes[0] = 0x17;
+    bytes.extend_from_slice(&[0; 4]);
+    bytes
+}
+
+pub fn write_first(psn: i32, to: RemoteAddr, len: u32, payload: &[u8]) -> P {
+    P::new(Opcode::RC_WRITE_FIRST, psn, payload).reth(to, len)
+}
+
+pub fn write_only(psn: i32, to: RemoteAddr, payload: &[u8]) -> P {
+    P::new(Opcode::RC_WRITE_ONLY, psn, payload).reth(to, payload.len() as u32)
+}
+
+pub fn write_only_of(psn: i32, to: RemoteAddr, len: u32, payload: &[u8]) -> P {
+    P::new(Opcode::RC_WRITE_ONLY, psn, payload).reth(to, len)
+}
+
+pub fn write_only_imm(psn: i32, to: RemoteAddr, payload: &[u8], imm: u32) -> P {
+    let opcode = Opcode::RC_WRITE_ONLY_WITH_IMM;
+    P::new(opcode, psn, payload).reth(to, payload.len() as u32).imm(imm)
+}
+
+pub fn write_last_imm(psn: i32, payload: &[u8], imm: u32) -> P {
+    P::new(Opcode::RC_WRITE_LAST_WITH_IMM, psn, payload).imm(imm)
+}
+
+/// A READ request, which always asks for an acknowledgement here.
+pub fn read(psn: i32, from: RemoteAddr, len: u32) -> P {
+    P::new(Opcode::RC_READ_REQUEST, psn, &[]).reth(from, len).a()
+}
+
+pub fn ack(psn: i32, msn: u32) -> P {
+    P::new(Opcode::RC_ACKNOWLEDGE, psn, &[]).aeth(Syndrome::ACK_UNLIMITED, msn)
+}
+
+pub fn nak(psn: i32, code: NakCode, msn: u32) -> P {
+    P::new(Opcode::RC_ACKNOWLEDGE, psn, &[]).aeth(Syndrome::nak(code), msn)
+}
+
+/// The NAK that names `psn` as the one expected.
+pub fn nak_seq(psn: i32, msn: u32) -> P {
+    nak(psn, NakCode::PsnSequenceError, msn)
+}
+
+pub fn rnr(psn: i32, timer: u8, msn: u32) -> P {
+    P::new(Opcode::RC_ACKNOWLEDGE, psn, &[]).aeth(Syndrome::rnr(RnrTimer::new(timer)), msn)
+}
+
+pub fn resp_first(psn: i32, msn: u32, payload: &[u8]) -> P {
+    P::new(Opcode::RC_READ_RESPONSE_FIRST, psn, payload).aeth(Syndrome::ACK_UNLIMITED, msn)
+}
+
+pub fn resp_middle(psn: i32, payload: &[u8]) -> P {
+    P::new(Opcode::RC_READ_RESPONSE_MIDDLE, psn, payload)
+}
+
+pub fn resp_last(psn: i32, msn: u32, payload: &[u8]) -> P {
+    P::new(Opcode::RC_READ_RESPONSE_LAST, psn, payload).aeth(Syndrome::ACK_UNLIMITED, msn)
+}
+
+pub fn resp_only(psn: i32, msn: u32, payload: &[u8]) -> P {
+    P::new(Opcode::RC_READ_RESPONSE_ONLY, psn, payload).aeth(Syndrome::ACK_UNLIMITED, msn)
+}
+
+/// A response that says in its AETH that something went wrong.
+pub fn resp_only_nak(psn: i32, code: NakCode) -> P {
+    P::new(Opcode::RC_READ_RESPONSE_ONLY, psn, &[1]).aeth(Syndrome::nak(code), 0)
+}
+
+/// Memory of the peer that the host's requests name; the test only compares it.
+pub fn far(offset: u64) -> RemoteAddr {
+    RemoteAddr { addr: 0x7000_0000 + offset, rkey: RKey::new(0xabcd_ef01) }
+}
+
+/// The host under test, and the wire to it.
+pub struct Script {
+    pub host: Host,
+    /// Addressing of the packets that come in.
+    pub path: Path,
+    pub attr: QpAttr,
+}
+
+impl Script {
+    /// A QP in RTS.
+    pub fn rts() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// A QP in RTS, made with other attributes than usual.
+    pub fn with(change: impl FnOnce(&mut QpAttr)) -> Self {
+        let mut script = Self::reset(change);
+        script.enter_init();
+        script.enter_rtr();
+        script.enter_rts();
+        script
+    }
+
+    /// A QP in RESET.
+    pub fn reset(change: impl FnOnce(&mut QpAttr)) -> Self {
+        let caps = QpCaps { max_send_wr: 512, max_inline_data: 64, ..QpCaps::default() };
+        let host = Host::with_caps(1, caps);
+        let peer = Gid::from_ip([10, 0, 0, 2].into());
+        let mut attr = QpAttr {
+            path_mtu: Mtu::from_bytes(MTU).unwrap(),
+            rq_psn: PEER_PSN,
+            sq_psn: HOST_PSN,
+            dest_qpn: PEER_QPN,
+            access: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ,
+            av: AddressVector::new(peer, 0),
+            max_rd_atomic: 4,
+            max_dest_rd_atomic: 4,
+            min_rnr_timer: 12,
+            timeout: 14,
+            retry_cnt: RETRY_CNT as u8,
+            rnr_retry: 3,
+            ..QpAttr::default()
+        };
+        change(&mut attr);
+        host.pattern(0, 1 << 16, 0x5a);
+        let path = Path {
+            source: peer,
+            destination: host.gid,
+            gid_type: GidType::RoceV2,
+            traffic_class: 0,
+            flow_label: 0,
+            hop_limit: 64,
+            vlan: None,
+        };
+        Self { host, path, attr }
+    }
+
+    pub fn enter_init(&mut self) {
+        self.host.modify(QpAttr { state: QpState::Init, ..self.attr }, init_mask());
+    }
+
+    pub fn enter_rtr(&mut self) {
+        self.host.modify(QpAttr { state: QpState::Rtr, ..self.attr }, rtr_mask());
+    }
+
+    pub fn enter_rts(&mut self) {
+        self.host.modify(QpAttr { state: QpState::Rts, ..self.attr }, rts_mask());
+    }
+
+    /// One packet in.
+    pub fn rx(&mut self, packet: &P) -> &mut Self {
+        let base = if packet.opcode.is_response() { HOST_PSN } else { PEER_PSN };
+        let bytes = packet.bytes(base, self.host.qp.qpn());
+        self.rx_bytes(&bytes)
+    }
+
+    /// Bytes in, from BTH on.
+    pub fn rx_bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.host.shard.handle_packet(self.host.now, &self.path, bytes);
+        self
+    }
+
+    /// The bytes of a request as they would come in, to be changed.
+    pub fn request_bytes(&self, packet: &P) -> Vec<u8> {
+        packet.bytes(PEER_PSN, self.host.qp.qpn())
+    }
+
+    /// All packets that leave now; of each, the addressing and what all have in common is checked.
+    pub fn sent(&mut self) -> Vec<P> {
+        let check = |(transmit, bytes): &(rxe_core::Transmit, Vec<u8>)| {
+            assert_eq!(transmit.dest_qpn, PEER_QPN);
+            assert_eq!(transmit.path.destination, self.path.source);
+            let packet = Packet::parse(bytes).unwrap();
+            let bth = packet.bth();
+            assert_eq!((bth.dest_qpn, bth.pkey, bth.tver), (PEER_QPN, PKey::DEFAULT, 0));
+            assert_eq!((bth.reserved6, bth.reserved7), (0, 0), "R17: reserved bits are sent as 0");
+            assert!(packet.pad().iter().all(|&byte| byte == 0), "R59: the pad is zeros");
+            assert_eq!(bytes.len() % 4, 0);
+        };
+        let packets = self.host.transmit();
+        packets.iter().for_each(check);
+        packets.iter().map(|(_, bytes)| P::parse(bytes)).collect()
+    }
+
+    /// Exactly these packets out, then nothing.
+    #[track_caller]
+    pub fn tx<const N: usize>(&mut self, expected: [P; N]) -> &mut Self {
+        assert_eq!(self.sent(), expected, "left: what was sent");
+        self
+    }
+
+    /// Nothing out.
+    #[track_caller]
+    pub fn quiet(&mut self) -> &mut Self {
+        self.tx([])
+    }
+
+    /// Time passes, and timers fire on the way.
+    pub fn wait(&mut self, nanos: u64) -> &mut Self {
+        self.host.now = self.host.now.plus_nanos(nanos);
+        self.host.shard.handle_timeout(self.host.now);
+        self
+    }
+
+    /// Exactly these completions since last asked: request and status.
+    #[track_caller]
+    pub fn done<const N: usize>(&mut self, expected: [(u64, WcStatus); N]) -> &mut Self {
+        let all: Vec<_> = self.host.completions().iter().map(|wc| (wc.wr_id, wc.status)).collect();
+        assert_eq!(all, expected, "left: the completions");
+        self
+    }
+
+    /// Exactly these events since last asked.
+    #[track_caller]
+    pub fn events<const N: usize>(&mut self, expected: [AsyncEvent; N]) -> &mut Self {
+        let events = self.host.device.events();
+        let all: Vec<_> = std::iter::from_fn(|| events.take()).collect();
+        assert_eq!(all, expected, "left: the events");
+        self
+    }
+
+    /// A counter of the shard.
+    pub fn count(&self, counter: Counter) -> u64 {
+        self.host.shard.counters().get(counter)
+    }
+
+    pub fn qpn(&self) -> Qpn {
+        self.host.qp.qpn()
+    }
+
+    pub fn state(&self) -> QpState {
+        self.host.qp.state()
+    }
+
+    /// Bytes of the host's memory.
+    pub fn mem(&self, offset: usize, len: usize) -> Vec<u8> {
+        self.host.bytes(offset, len)
+    }
+
+    /// Posts a signaled SEND of the host's first bytes.
+    pub fn send(&mut self, wr_id: u64, length: u32) -> &mut Self {
+        self.host.post(wr_id, SendOp::Send { imm: None }, 0, length);
+        self
+    }
+
+    /// Posts a signaled WRITE of the host's first bytes to [`far`] memory.
+    pub fn write(&mut self, wr_id: u64, length: u32) -> &mut Self {
+        self.host.post(wr_id, SendOp::Write { remote: far(0), imm: None }, 0, length);
+        self
+    }
+
+    /// Posts a signaled READ of [`far`] memory to [`LANDING`].
+    pub fn read(&mut self, wr_id: u64, length: u32) -> &mut Self {
+        self.host.post(wr_id, SendOp::Read { remote: far(0) }, LANDING, length);
+        self
+    }
+
+    /// Posts a request with other flags than signaled.
+    pub fn post_with(&mut self, wr_id: u64, op: SendOp, flags: SendFlags, len: u32) -> &mut Self {
+        let sges = [self.host.sge(0, len)];
+        self.host.post_wr(&SendWr { wr_id, op, flags, data: SendData::Sges(&sges) });
+        self
+    }
+
+    /// Posts a receive of `length` bytes at [`INBOX`].
+    pub fn recv(&mut self, wr_id: u64, length: u32) -> &mut Self {
+        self.host.post_recv(wr_id, INBOX, length);
+        self
+    }
+}
+
+/// Where READs put what they read.
+pub const LANDING: usize = 0x4_0000;
+/// Where receives and WRITEs of the peer put their bytes.
+pub const INBOX: usize = 0x8_0000;
+
+pub use WcStatus::{
+    BadRespErr, LocAccessErr, LocLenErr, LocProtErr, LocQpOpErr, RemAccessErr, RemInvReqErr,
+    RemOpErr, RetryExcErr, RnrRetryExcErr, Success, WrFlushErr,
+};
+
+/// `len` bytes that differ from their neighbours.
+pub fn bytes(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i as u8).wrapping_mul(7).wrapping_add(seed)).collect()
+}

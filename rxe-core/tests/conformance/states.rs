@@ -1,0 +1,234 @@
+//! States of a queue pair: what may be posted, what is answered, what is flushed.
+
+use rxe_core::qp::{QpAttr, QpAttrMask, QpState};
+use rxe_core::wq::{PostRecvError, PostSendError, RecvWr, SendData, SendFlags, SendOp, SendWr};
+use rxe_core::{AsyncEvent, Counter, errno};
+use rxe_wire::{NakCode, RKey};
+
+use crate::script::*;
+
+fn post_send(s: &Script) -> Result<(), PostSendError> {
+    let (op, flags) = (SendOp::Send { imm: None }, SendFlags::SIGNALED);
+    s.host.qp.post_send(&SendWr { wr_id: 1, op, flags, data: SendData::Sges(&[]) })
+}
+
+fn post_recv(s: &Script) -> Result<bool, PostRecvError> {
+    s.host.qp.post_recv(RecvWr { wr_id: 2, sges: &[] })
+}
+
+fn go(s: &mut Script, state: QpState) {
+    s.host.modify(QpAttr { state, ..s.attr }, QpAttrMask::STATE);
+}
+
+#[test]
+fn r13_posting_in_every_state() {
+    let mut s = Script::reset(|_| {});
+    let send_refused = |s: &Script, state| {
+        let error = post_send(s).unwrap_err();
+        assert_eq!(error, PostSendError::State { state });
+        assert_eq!(error.errno(), errno::EINVAL);
+    };
+    send_refused(&s, QpState::Reset);
+    let error = post_recv(&s).unwrap_err();
+    assert_eq!(error, PostRecvError::State { state: QpState::Reset });
+    assert_eq!(error.errno(), errno::EINVAL);
+    s.enter_init();
+    send_refused(&s, QpState::Init);
+    assert_eq!(post_recv(&s), Ok(false));
+    s.enter_rtr();
+    send_refused(&s, QpState::Rtr);
+    assert_eq!(post_recv(&s), Ok(false));
+    s.enter_rts();
+    assert_eq!((post_send(&s), post_recv(&s)), (Ok(()), Ok(false)));
+    go(&mut s, QpState::Sqd);
+    assert_eq!((post_send(&s), post_recv(&s)), (Ok(()), Ok(false)));
+    go(&mut s, QpState::Err);
+    assert_eq!((post_send(&s), post_recv(&s)), (Ok(()), Ok(true)));
+    s.quiet();
+    let qpn = s.qpn();
+    s.host.shard.kick(s.host.now, qpn);
+    // The two sends and four receives of before were flushed when it came here.
+    let all: Vec<u64> = s.host.completions().iter().map(|wc| wc.wr_id).collect();
+    assert_eq!(all, [1, 1, 2, 2, 2, 2, 1, 2]);
+    go(&mut s, QpState::Reset);
+    send_refused(&s, QpState::Reset);
+    s.done([]);
+}
+
+#[test]
+fn r47_both_queues_are_flushed_in_order() {
+    let mut s = Script::rts();
+    s.recv(10, 1).recv(11, 1).send(1, 1).write(2, 1).read(3, 1).send(4, 1).sent();
+    go(&mut s, QpState::Err);
+    s.quiet().done([
+        (1, WrFlushErr),
+        (2, WrFlushErr),
+        (3, WrFlushErr),
+        (4, WrFlushErr),
+        (10, WrFlushErr),
+        (11, WrFlushErr),
+    ]);
+    // What was on its way means nothing any more.
+    s.rx(&ack(1, 2)).rx(&send_only(0, &[1]).a()).quiet().done([]);
+}
+
+#[test]
+fn r47_a_message_that_was_half_here_is_flushed_first() {
+    let mut s = Script::rts();
+    s.recv(10, 600).recv(11, 1);
+    s.rx(&send_first(0, &[1; 256])).quiet();
+    go(&mut s, QpState::Err);
+    s.done([(10, WrFlushErr), (11, WrFlushErr)]);
+}
+
+#[test]
+fn unsignaled_requests_complete_when_flushed() {
+    let mut s = Script::rts();
+    s.post_with(1, SendOp::Send { imm: None }, SendFlags::empty(), 1).sent();
+    go(&mut s, QpState::Err);
+    s.done([(1, WrFlushErr)]);
+}
+
+#[test]
+fn reset_forgets_everything_and_the_qp_can_be_used_again() {
+    let mut s = Script::rts();
+    s.recv(10, 1).send(1, 1).read(2, 1).sent();
+    go(&mut s, QpState::Reset);
+    s.quiet().done([]);
+    s.rx(&ack(0, 1)).rx(&send_only(0, &[1]).a()).quiet().done([]);
+    s.wait(10 * ACK_TIMEOUT).quiet();
+    s.enter_init();
+    s.enter_rtr();
+    s.enter_rts();
+    let data = s.mem(0, 1);
+    s.recv(11, 1).send(3, 1).tx([send_only(0, &data).a()]);
+    s.rx(&ack(0, 1)).rx(&send_only(0, &[1]).a()).tx([ack(0, 1)]);
+    s.done([(3, Success), (11, Success)]);
+}
+
+#[test]
+fn r50_completion_queues_count_their_users() {
+    let s = Script::rts();
+    // One queue pair, for its sends and its receives.
+    assert_eq!(s.host.cq.users(), 2);
+    let crate::common::Host { mut shard, qp, cq, .. } = s.host;
+    shard.destroy_qp(qp.qpn());
+    drop(qp);
+    assert_eq!(cq.users(), 0);
+}
+
+#[test]
+fn r53_query_tells_the_state_and_the_attributes() {
+    let mut s = Script::reset(|_| {});
+    let state = |s: &Script| {
+        let attr = s.host.shard.query_qp(s.qpn()).unwrap();
+        assert_eq!(attr.state, attr.cur_state);
+        attr.state
+    };
+    assert_eq!(state(&s), QpState::Reset);
+    s.enter_init();
+    assert_eq!(state(&s), QpState::Init);
+    s.enter_rtr();
+    s.enter_rts();
+    let attr = s.host.shard.query_qp(s.qpn()).unwrap();
+    let expected = QpAttr { state: QpState::Rts, cur_state: QpState::Rts, ..s.attr };
+    assert_eq!(attr, expected);
+    s.send(1, 1).sent();
+    s.rx(&nak(0, NakCode::InvalidRequest, 0));
+    assert_eq!(state(&s), QpState::Err);
+    assert_eq!(rxe_core::wq::MAX_MESSAGE, 1 << 31);
+}
+
+#[test]
+fn r54_a_failed_completion_has_its_four_fields() {
+    let mut s = Script::rts();
+    s.recv(9, 8).send(77, 8).sent();
+    s.rx(&nak(0, NakCode::RemoteAccessError, 0));
+    let [wc, flushed] = s.host.completions()[..] else { panic!("two completions") };
+    let qpn = s.qpn();
+    assert_eq!((wc.wr_id, wc.status, wc.qpn, wc.vendor_err), (77, RemAccessErr, qpn, 0));
+    assert_eq!((flushed.wr_id, flushed.status, flushed.qpn), (9, WrFlushErr, qpn));
+}
+
+#[test]
+fn r58_requests_below_rtr_and_responses_below_rts_are_dropped() {
+    let mut s = Script::reset(|_| {});
+    let packet = write_only(0, s.host.remote(INBOX), &[1]).a();
+    s.rx(&packet).rx(&ack(0, 1)).quiet();
+    s.enter_init();
+    s.rx(&packet).rx(&ack(0, 1)).quiet();
+    assert_eq!(s.count(Counter::drop_wrong_state), 4);
+    s.enter_rtr();
+    s.rx(&ack(0, 1)).quiet();
+    assert_eq!(s.count(Counter::drop_wrong_state), 5);
+    let qpn = s.qpn();
+    s.events([]).rx(&packet).tx([ack(0, 1)]).events([AsyncEvent::CommEst(qpn)]);
+    s.rx(&packet).tx([ack(0, 1)]).events([]);
+    s.enter_rts();
+    s.rx(&packet).tx([ack(0, 1)]).events([]);
+    go(&mut s, QpState::Err);
+    s.rx(&packet).quiet();
+    assert_eq!(s.count(Counter::drop_wrong_state), 6);
+}
+
+#[test]
+fn sqd_finishes_what_has_begun_and_begins_nothing() {
+    let mut s = Script::rts();
+    let data = s.mem(0, 300);
+    let mut buf = vec![0; rxe_core::Shard::MAX_PACKET];
+    s.send(1, 300).send(2, 1);
+    assert!(s.host.shard.poll_transmit(s.host.now, &mut buf).is_some());
+    let mask = QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY;
+    s.host.modify(QpAttr { state: QpState::Sqd, ..s.attr }, mask);
+    s.tx([send_last(1, &data[256..]).a()]);
+    s.send(3, 1).quiet().events([]);
+    // Losses of what has begun are repaired.
+    s.wait(EARLY).tx([send_first(0, &data[..256]).a()]);
+    let qpn = s.qpn();
+    s.rx(&ack(1, 1)).quiet().done([(1, Success)]).events([AsyncEvent::SqDrained(qpn)]);
+    // The other direction goes on.
+    s.recv(9, 1).rx(&send_only(0, &[1]).a()).tx([ack(0, 1)]).done([(9, Success)]);
+    go(&mut s, QpState::Rts);
+    s.tx([send_only(2, &data[..1]).a(), send_only(3, &data[..1]).a()]);
+    s.rx(&ack(3, 3)).done([(2, Success), (3, Success)]).events([]);
+}
+
+#[test]
+fn sqd_with_nothing_outstanding_is_drained_at_once() {
+    let mut s = Script::rts();
+    let qpn = s.qpn();
+    let mask = QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY;
+    s.host.modify(QpAttr { state: QpState::Sqd, ..s.attr }, mask);
+    s.events([AsyncEvent::SqDrained(qpn)]);
+    go(&mut s, QpState::Rts);
+    // Nobody asked this time.
+    go(&mut s, QpState::Sqd);
+    s.events([]);
+}
+
+#[test]
+fn a_drain_that_was_called_off_raises_no_event() {
+    let mut s = Script::rts();
+    s.send(1, 1).sent();
+    let mask = QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY;
+    s.host.modify(QpAttr { state: QpState::Sqd, ..s.attr }, mask);
+    go(&mut s, QpState::Rts);
+    s.rx(&ack(0, 1)).done([(1, Success)]).events([]);
+}
+
+#[test]
+fn destroyed_while_busy_it_is_gone_without_a_trace() {
+    let mut s = Script::rts();
+    s.recv(10, 1).send(1, 1).read(2, 1).sent();
+    s.rx(&read(0, s.host.remote(0), 600));
+    let qpn = s.qpn();
+    s.host.shard.destroy_qp(qpn);
+    s.quiet().rx(&ack(0, 1)).wait(10 * ACK_TIMEOUT).quiet().done([]);
+    assert_eq!(s.count(Counter::drop_no_such_qp), 1);
+    assert!(s.host.shard.query_qp(qpn).is_none());
+    // A peer that still sends meets silence, and what is posted goes nowhere.
+    let to = rxe_core::wq::RemoteAddr { addr: 0, rkey: RKey::new(0) };
+    s.rx(&write_only(0, to, &[]).a()).quiet();
+    s.host.shard.kick(s.host.now, qpn);
+    s.quiet();
+}

@@ -1,0 +1,155 @@
+//! How much is under way at once.
+
+use std::sync::Arc;
+
+use rxe_core::QueuePair;
+use rxe_core::qp::{Mtu, QpAttr, QpAttrMask, QpCaps, QpInit, QpState, QpType};
+use rxe_core::wq::{SendData, SendFlags, SendOp, SendWr};
+use rxe_wire::{Psn, Qpn};
+
+use crate::common::{init_mask, rtr_mask, rts_mask};
+use crate::script::*;
+
+#[test]
+fn no_more_than_64_packets_leave_at_first() {
+    for mtu in Mtu::ALL {
+        for len in [0, 64, mtu.bytes() as u32] {
+            let mut s = Script::with(|attr| attr.path_mtu = mtu);
+            for wr_id in 0..200 {
+                s.send(wr_id, len);
+            }
+            let sent = s.host.transmit();
+            assert!(sent.len() <= 64, "{} packets of {len} bytes", sent.len());
+            // Nor more than the buffer of a socket holds (facts.md): 92 packets of 1 KiB.
+            let bytes: usize = sent.iter().map(|(_, bytes)| bytes.len() + 64).sum();
+            assert!(bytes < 92 * 1100, "{bytes} bytes");
+            assert!(sent.len() >= 8);
+        }
+    }
+}
+
+#[test]
+fn the_window_grows_on_progress() {
+    let mut s = Script::rts();
+    for wr_id in 0..500 {
+        s.send(wr_id, 1);
+    }
+    let first = s.sent().len();
+    assert_eq!(first, 64);
+    s.rx(&ack(63, 64));
+    let second = s.sent().len();
+    assert!((65..=128).contains(&second), "{second}");
+}
+
+#[test]
+fn the_window_is_cut_on_loss() {
+    let mut s = Script::with(|attr| attr.path_mtu = Mtu::M1024);
+    for wr_id in 0..500 {
+        s.send(wr_id, 1024);
+    }
+    assert_eq!(s.sent().len(), 64);
+    s.rx(&nak_seq(32, 32));
+    let after = s.sent().len();
+    assert!(after <= 48, "{after}");
+    // After silence it starts small again.
+    s.wait(MS);
+    let after = s.sent().len();
+    assert!(after <= 4, "{after}");
+}
+
+#[test]
+fn bytes_that_reads_have_asked_for_count() {
+    let mut s = Script::rts();
+    s.read(1, 200 * 256).read(2, 200 * 256);
+    let asked: u32 = s.sent().iter().map(P::asked).sum();
+    assert!((8 * 256..=64 * 256).contains(&asked), "{asked}");
+    let mut s = Script::rts();
+    for wr_id in 0..64 {
+        s.send(wr_id, 1);
+    }
+    s.sent();
+    s.read(1, 256).quiet();
+    s.rx(&ack(63, 64)).tx([read(64, far(0), 256)]);
+}
+
+/// A second QP of the same shard, to the same peer.
+fn second_qp(s: &mut Script) -> Arc<QueuePair> {
+    let init = QpInit {
+        qp_type: QpType::Rc,
+        pd: s.host.pd,
+        send_cq: s.host.cq.clone(),
+        recv_cq: s.host.cq.clone(),
+        caps: QpCaps::default(),
+        signal_all: true,
+    };
+    let qp = s.host.shard.create_qp(init).unwrap();
+    let attr = QpAttr { dest_qpn: Qpn::new(0x02_0043), sq_psn: Psn::new(5), ..s.attr };
+    for (state, mask) in
+        [(QpState::Init, init_mask()), (QpState::Rtr, rtr_mask()), (QpState::Rts, rts_mask())]
+    {
+        let attr = QpAttr { state, ..attr };
+        s.host.shard.modify_qp(s.host.now, qp.qpn(), &attr, mask).unwrap();
+    }
+    qp
+}
+
+/// The first QP has filled the window, and the second one waits for room.
+fn waiting() -> (Script, Arc<QueuePair>) {
+    let mut s = Script::rts();
+    let second = second_qp(&mut s);
+    for wr_id in 0..100 {
+        s.send(wr_id, 1);
+    }
+    assert_eq!(s.sent().len(), 64);
+    let (op, flags) = (SendOp::Send { imm: None }, SendFlags::empty());
+    second.post_send(&SendWr { wr_id: 1, op, flags, data: SendData::Inline(&[1]) }).unwrap();
+    s.host.shard.kick(s.host.now, second.qpn());
+    s.quiet();
+    (s, second)
+}
+
+fn sent_by_second(s: &mut Script) -> usize {
+    let second = Qpn::new(0x02_0043);
+    s.host.transmit().iter().filter(|(transmit, _)| transmit.dest_qpn == second).count()
+}
+
+#[test]
+fn queue_pairs_to_one_peer_share_the_window() {
+    let (mut s, _second) = waiting();
+    // The first one fills the room again, but then it is the other's turn.
+    s.rx(&ack(10, 11));
+    let mut sent = sent_by_second(&mut s);
+    s.rx(&ack(20, 21));
+    sent += sent_by_second(&mut s);
+    assert_eq!(sent, 1);
+}
+
+#[test]
+fn a_read_does_not_starve_while_another_queue_pair_sends_small_packets() {
+    let (mut s, second) = waiting();
+    let sges = [s.host.sge(LANDING, 100 * 256)];
+    let (op, flags) = (SendOp::Read { remote: far(0) }, SendFlags::empty());
+    second.post_send(&SendWr { wr_id: 2, op, flags, data: SendData::Sges(&sges) }).unwrap();
+    s.host.shard.kick(s.host.now, second.qpn());
+    // Every acknowledgement of one packet is followed by a new packet to send.
+    let mut sent = 0;
+    for psn in 0..300 {
+        s.send(1000, 1).rx(&ack(psn, 0));
+        sent += sent_by_second(&mut s);
+    }
+    assert_eq!(sent, 5, "the SEND of the second, and its READ in four parts");
+}
+
+#[test]
+fn a_queue_pair_that_goes_away_leaves_its_room_to_others() {
+    let (mut s, _second) = waiting();
+    s.host.modify(QpAttr { state: QpState::Reset, ..s.attr }, QpAttrMask::STATE);
+    assert_eq!(sent_by_second(&mut s), 1, "after a move to RESET");
+    let (mut s, _second) = waiting();
+    s.host.modify(QpAttr { state: QpState::Err, ..s.attr }, QpAttrMask::STATE);
+    assert_eq!(sent_by_second(&mut s), 1, "after a move to ERR");
+    let (mut s, _second) = waiting();
+    let qpn = s.qpn();
+    s.host.shard.destroy_qp(qpn);
+    assert_eq!(sent_by_second(&mut s), 1, "after its end");
+}
