@@ -23,8 +23,10 @@ const RESTART_WINDOW: u64 = 4 * packet_cost(4096) as u64;
 const LARGEST_WINDOW: u64 = 4 << 20;
 /// As many packets as that holds of the smallest.
 const LARGEST_PACKETS: u64 = LARGEST_WINDOW / packet_cost(0) as u64;
-/// How long the window stays at what survived a loss before it is tried beyond that.
+/// How long the window stays at what survived a loss before it creeps towards where that was.
 const HOLD_NANOS: u64 = 100_000_000;
+/// How long after a loss the window goes no further than just below where that was.
+const PROBE_NANOS: u64 = 2_000_000_000;
 /// The short timer never fires earlier than this: threads are scheduled, not instant.
 const EARLIEST_RESEND_NANOS: u64 = 1_000_000;
 /// The short timer before the first round trip has been measured.
@@ -121,8 +123,10 @@ pub(crate) struct PeerWindow {
     /// The packets that may be under way: a limit of the first round trips only, as it is never
     /// cut. Beyond them the cost tells better what a buffer holds.
     packets: u64,
-    /// Below this the window doubles with each round trip, above it creeps.
+    /// Below this the window grows fast, above it creeps.
     threshold: u64,
+    /// What was under way when something was lost last.
+    ceiling: u64,
     last_cut: Option<Instant>,
     /// Smoothed round trip and its deviation, in nanoseconds (RFC 6298, section 2).
     srtt: Option<u64>,
@@ -141,6 +145,7 @@ impl PeerWindow {
             size: FIRST_WINDOW,
             packets: FIRST_PACKETS,
             threshold: LARGEST_WINDOW,
+            ceiling: LARGEST_WINDOW,
             last_cut: None,
             srtt: None,
             rttvar: 0,
@@ -177,23 +182,32 @@ impl PeerWindow {
             return;
         }
         if self.size < self.threshold {
-            self.size = (self.size + cost).min(self.threshold);
-        } else if self.last_cut.is_none_or(|cut| now.nanos_since(cut) > HOLD_NANOS) {
-            // A sixteenth for each window's worth: it finds new room in tens of round trips.
-            self.size += (cost / 16).min(self.size / 16);
+            // By half with each round trip.
+            self.size = (self.size + cost / 2).min(self.threshold);
+            return;
         }
-        self.size = self.size.min(LARGEST_WINDOW);
+        let since_loss = self.last_cut.map(|cut| now.nanos_since(cut));
+        if since_loss.is_some_and(|nanos| nanos < HOLD_NANOS) {
+            return;
+        }
+        // A sixteenth with each round trip; soon after a loss, not up to where it happened.
+        let is_recent = since_loss.is_some_and(|nanos| nanos < PROBE_NANOS);
+        let limit = if is_recent { self.ceiling / 16 * 15 } else { LARGEST_WINDOW };
+        self.size = (self.size + cost / 16).min(limit.max(self.size));
     }
 
     /// Cuts the window after a loss, at most once in a round trip.
+    ///
+    /// What is sent again must find room where there was none: so it starts with half, and soon
+    /// has three quarters.
     pub(crate) fn on_loss(&mut self, now: Instant, in_flight: u64) {
         if self.last_cut.is_some_and(|cut| now.nanos_since(cut) < self.srtt.unwrap_or(0)) {
             return;
         }
         self.last_cut = Some(now);
-        let survived = in_flight.min(self.size);
-        self.threshold = (survived * 3 / 4).max(RESTART_WINDOW);
-        self.size = self.threshold;
+        self.ceiling = in_flight.min(self.size).max(RESTART_WINDOW);
+        self.threshold = (self.ceiling / 4 * 3).max(RESTART_WINDOW);
+        self.size = (self.ceiling / 2).max(RESTART_WINDOW);
     }
 
     /// Starts small again: nothing came back for so long that a timer fired.
@@ -254,18 +268,25 @@ mod tests {
         assert_eq!(window.size(), first, "hardly used: no growth");
         window.in_flight.cost = first;
         window.on_progress(at(0), Load { packets: 1, cost: 1000 });
-        assert_eq!(window.size(), first + 1000);
+        assert_eq!(window.size(), first + 500);
         window.on_round_trip(100_000);
         window.on_loss(at(1_000_000), first);
         let cut = window.size();
-        assert_eq!(cut, first * 3 / 4);
+        assert_eq!(cut, first / 2);
         window.on_loss(at(1_050_000), first);
         assert_eq!(window.size(), cut, "the same round trip");
-        window.on_progress(at(2_000_000), Load { packets: 1, cost: 1000 });
-        assert_eq!(window.size(), cut, "held for a while after a loss");
         window.in_flight.cost = cut;
-        window.on_progress(at(2_000_000 + HOLD_NANOS), Load { packets: 1, cost: 1600 });
-        assert_eq!(window.size(), cut + 100);
+        window.on_progress(at(2_000_000), Load { packets: 1, cost: first });
+        assert_eq!(window.size(), first / 4 * 3, "three quarters come back at once");
+        window.in_flight.cost = first;
+        window.on_progress(at(3_000_000), Load { packets: 1, cost: first });
+        assert_eq!(window.size(), first / 4 * 3, "but are held for a while");
+        let later = at(1_000_000 + HOLD_NANOS);
+        (0..100).for_each(|_| window.on_progress(later, Load { packets: 1, cost: first }));
+        assert_eq!(window.size(), first / 16 * 15, "then it stays below where the loss was");
+        let later = at(1_000_000 + PROBE_NANOS);
+        (0..100).for_each(|_| window.on_progress(later, Load { packets: 1, cost: first }));
+        assert!(window.size() > first, "until much later");
     }
 
     #[test]
