@@ -21,11 +21,23 @@ use pcap_file::pcapng::blocks::simple_packet::SimplePacketBlock;
 use pcap_file::pcapng::{PcapNgBlock, PcapNgWriter};
 use pcap_file::{DataLink, Endianness, TsResolution};
 use proptest::prelude::*;
-use rxe_wire::hdr::Bth;
+use rxe_wire::hdr::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, FlushPlacement, FlushSelectivity, Ieth, ImmDt,
+    Rdeth, Reth, Xrceth,
+};
+use rxe_wire::mad::cm::{
+    AnsweredMessage, Apr, AprStatus, Bits, CMA_HEADER_LEN, CmMessage, CmaHeader, CommId, Drep,
+    Dreq, FixedBytes, FlowLabel, GSI_QKEY, Guid, Lap, Mra, PathMtu, PortSpace, Rej, RejReason, Rep,
+    Req, Rtu, ServiceId, SidrRep, SidrReq, SidrStatus, TimeoutExponent, TransportService, U24,
+};
+use rxe_wire::mad::{MAD_LEN, TransactionId};
 use rxe_wire::net::{
     Ethernet, FrameBuilder, Grh, Ipv4, Ipv6, Link, MacAddr, Net, Udp, Vlan, ether_type,
 };
-use rxe_wire::{Opcode, Psn, Qpn};
+use rxe_wire::{
+    ExtHeaders, Headers, Msn, OPCODES, Opcode, OpcodeInfo, PKey, PayloadRule, Psn, QKey, Qpn, RKey,
+    RnrTimer, Syndrome,
+};
 use serde_json::Value;
 
 /// What a run of the program left behind.
@@ -268,6 +280,10 @@ fn frames_that_the_capture_cut_are_told() {
     assert!(cut(62).lines()[0].ends_with(first), "{}", cut(62).lines()[0]);
     let first = "1 20:34:15.594475 truncated: 61 of 322 bytes captured";
     assert_eq!(cut(61).lines()[0], first);
+    let run = cut(321);
+    assert!(run.lines()[0].ends_with("not captured | truncated: 321 of 322 bytes captured"));
+    assert!(!run.lines()[0].contains(" CM "), "half a message is not read");
+    assert!(run.last().ends_with("5 cut before the iCRC"), "{}", run.last());
 }
 
 fn link(vlan: Option<Vlan>) -> Link {
@@ -391,7 +407,10 @@ fn a_super_frame_is_taken_apart() {
         assert_eq!(objects[0]["segment_length"], 1040);
         assert_eq!(objects[4]["segment"], 3);
         assert_eq!(objects[4]["udp"]["length"], 8 + 12 + 100 + 4);
-        if objects[4]["encapsulation"] == "RoCEv2 IPv4" {
+        if objects[4]["encapsulation"] == "RoCEv2 IPv6" {
+            assert_eq!(objects[4]["ip"]["payload_length"], 8 + 12 + 100 + 4);
+        } else {
+            assert_eq!(objects[4]["ip"]["total_length"], 20 + 8 + 12 + 100 + 4);
             assert_eq!(objects[4]["ip"]["identification"], identification + 3 * step);
         }
     }
@@ -406,7 +425,13 @@ fn a_corrupt_packet_in_a_super_frame_is_found() {
     let run = dump_bytes(&pcap(&[bytes]));
     assert_eq!(run.status, 1, "{}", run.stdout);
     assert!(run.last().contains("3 RoCE, iCRC 2 good 1 bad"), "{}", run.last());
-    assert!(run.lines()[3].contains("BAD"), "{}", run.stdout);
+    // The one that is expected is that of the third segment, so of identification 2.
+    let mut third = packets[2].clone();
+    let place = third.len() - (20 - 4);
+    third[place] ^= 1;
+    let expected = v4_net().icrc_flow().icrc(2, &third);
+    let ending = format!("BAD, 0x{expected:08x} expected");
+    assert!(run.lines()[3].ends_with(&ending), "{ending} {}", run.stdout);
 }
 
 /// The frames without their Ethernet header, behind `head`.
@@ -473,6 +498,334 @@ fn every_format_and_link_type_reads_the_same() {
                 assert_eq!((run.status, &run.stdout), (0, &expected), "{at}");
             }
         }
+    }
+}
+
+#[test]
+fn a_cooked_header_has_a_source_alone() {
+    let frame = frame(&FrameBuilder::new(Some(link(None)), v4_net()), &packet(RC_SEND_ONLY, 1, 4));
+    let timed = [(Duration::ZERO, frame)];
+    let cooked = [0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 9, 0, 0, 0x08, 0x00];
+    let cooked2 = [0x08, 0x00, 0, 0, 0, 0, 0, 3, 0, 1, 0, 6, 2, 0, 0, 0, 0, 9, 0, 0];
+    for (link, head) in [(DataLink::LINUX_SLL, &cooked[..]), (DataLink::LINUX_SLL2, &cooked2)] {
+        let capture = pcap_with(header(link), &relinked(&timed, head));
+        let object = &dump(&["--json", "-"], &capture).json()[0];
+        assert_eq!(object["link"]["source"], "02:00:00:00:00:09");
+        assert_eq!(object["link"]["destination"], Value::Null);
+        let verbose = dump(&["-v", "-"], &capture).stdout;
+        assert!(verbose.contains(" 02:00:00:00:00:09 > ? 10.77.0.2"), "{verbose}");
+    }
+    // Less than a header.
+    let capture = pcap_with(header(DataLink::LINUX_SLL), &[(Duration::ZERO, vec![0; 15])]);
+    let expected = "truncated: 15 bytes are no whole cooked header";
+    assert!(dump_bytes(&capture).lines()[0].ends_with(expected));
+}
+
+/// A packet with every header that the opcode takes, and a value in every field.
+fn packet_of(info: &OpcodeInfo) -> Vec<u8> {
+    let (payload_len, pad) = match info.payload {
+        PayloadRule::None => (0, 0),
+        PayloadRule::ExactlyMtu => (256, 0),
+        PayloadRule::AtLeastOne | PayloadRule::UpToMtu => (5, 3),
+        PayloadRule::Exactly(len) => (usize::from(len), 0),
+    };
+    let number = info.opcode.get();
+    let bth = Bth {
+        opcode: info.opcode,
+        solicited: number.is_multiple_of(2),
+        migreq: number.is_multiple_of(3),
+        pad,
+        pkey: PKey::new(0x7fff),
+        fecn: number.is_multiple_of(5),
+        becn: number.is_multiple_of(7),
+        dest_qpn: Qpn::new(0x10_0000 + u32::from(number)),
+        ack_req: !number.is_multiple_of(2),
+        psn: Psn::new(1000 + u32::from(number)),
+        ..Bth::default()
+    };
+    let syndrome = match number % 3 {
+        0 => Syndrome::ack(11),
+        1 => Syndrome::rnr(RnrTimer::new(12)),
+        _ => Syndrome::from_byte(0x62),
+    };
+    let has = |header: ExtHeaders| info.headers.contains(header);
+    let rkey = RKey::new(0x0102_0300);
+    let va = 0x7fff_0000_1000;
+    let (qkey, source_qpn) = (QKey::new(0x1111_1111), Qpn::new(0x22_2222));
+    let atomic = AtomicEth { va, rkey, swap_or_add: 0xaaaa, compare: 0xbbbb };
+    let placement = FlushPlacement::all();
+    let selectivity = FlushSelectivity::MemoryRegion;
+    let headers = Headers {
+        bth,
+        rdeth: has(ExtHeaders::RDETH).then_some(Rdeth { ee_context: 0x33_3333, reserved: 0 }),
+        deth: has(ExtHeaders::DETH).then_some(Deth { qkey, source_qpn, reserved: 0 }),
+        xrceth: has(ExtHeaders::XRCETH).then_some(Xrceth { srqn: 0x44_4444, reserved: 0 }),
+        feth: has(ExtHeaders::FETH).then_some(Feth { placement, selectivity, reserved: 0 }),
+        reth: has(ExtHeaders::RETH).then_some(Reth { va, rkey, len: 8192 }),
+        atomic: has(ExtHeaders::ATOMIC_ETH).then_some(atomic),
+        aeth: has(ExtHeaders::AETH).then_some(Aeth { syndrome, msn: Msn::new(77) }),
+        atomic_ack: has(ExtHeaders::ATOMIC_ACK_ETH).then_some(AtomicAckEth { original: 0xcccc }),
+        imm: has(ExtHeaders::IMM_DT).then_some(ImmDt(0xdddd_dddd)),
+        ieth: has(ExtHeaders::IETH).then_some(Ieth(rkey)),
+    };
+    let mut bytes = vec![0; headers.len()];
+    headers.write(&mut bytes).unwrap();
+    bytes.extend(vec![0xee; payload_len]);
+    bytes.extend(vec![0; pad.into()]);
+    bytes
+}
+
+#[test]
+fn every_opcode_and_header_looks_like_this() {
+    let builder = FrameBuilder::new(Some(link(None)), v4_net());
+    let frames: Vec<Vec<u8>> =
+        OPCODES.iter().flatten().map(|info| frame(&builder, &packet_of(info))).collect();
+    let capture = pcap(&frames);
+    let run = dump_bytes(&capture);
+    assert_eq!(run.status, 0);
+    assert!(!run.stdout.contains("odd"), "{}", run.stdout);
+    insta::assert_snapshot!("every_opcode_text", run.stdout);
+    insta::assert_snapshot!("every_opcode_json", dump(&["--json", "-"], &capture).stdout);
+}
+
+fn filled<const N: usize>() -> FixedBytes<N> {
+    FixedBytes(std::array::from_fn(|place| place as u8))
+}
+
+/// A request with a value in every field.
+fn cm_req() -> Req {
+    let mut private_data = filled::<92>();
+    let mut cma = [0; CMA_HEADER_LEN];
+    CmaHeader::v4(0x1234, [10, 0, 0, 1].into(), [10, 0, 0, 2].into()).write(&mut cma);
+    private_data.0[..CMA_HEADER_LEN].copy_from_slice(&cma);
+    let path = rxe_wire::mad::cm::Path {
+        local_lid: 1,
+        remote_lid: 2,
+        local_gid: [3; 16],
+        remote_gid: [4; 16],
+        flow_label: FlowLabel::new(5),
+        packet_rate: Bits::new(6),
+        traffic_class: 7,
+        hop_limit: 8,
+        service_level: Bits::new(9),
+        subnet_local: true,
+        local_ack_timeout: TimeoutExponent::new(10),
+        reserved: FixedBytes([1, 2, 3]),
+    };
+    Req {
+        local_comm_id: CommId(11),
+        vendor_id: U24::new(12),
+        service_id: ServiceId::ip(PortSpace::Tcp, 13),
+        local_ca_guid: Guid(14),
+        local_qkey: QKey::new(15),
+        local_qpn: Qpn::new(16),
+        responder_resources: 17,
+        local_eecn: U24::new(18),
+        initiator_depth: 19,
+        remote_eecn: U24::new(20),
+        remote_response_timeout: TimeoutExponent::new(21),
+        service: TransportService::Uc,
+        flow_control: true,
+        starting_psn: Psn::new(22),
+        local_response_timeout: TimeoutExponent::new(23),
+        retry_count: Bits::new(4),
+        pkey: PKey::new(25),
+        path_mtu: PathMtu(Bits::new(5)),
+        rdc_exists: true,
+        rnr_retry_count: Bits::new(6),
+        max_cm_retries: Bits::new(7),
+        srq: true,
+        extended_transport: Bits::new(1),
+        primary_path: path,
+        alternate_path: rxe_wire::mad::cm::Path { local_lid: 26, ..path },
+        private_data,
+        reserved: FixedBytes([5; 5]),
+    }
+}
+
+fn cm_rep() -> Rep {
+    Rep {
+        local_comm_id: CommId(1),
+        remote_comm_id: CommId(2),
+        local_qkey: QKey::new(3),
+        local_qpn: Qpn::new(4),
+        local_eecn: U24::new(5),
+        starting_psn: Psn::new(6),
+        vendor_id: U24::new(7),
+        responder_resources: 8,
+        initiator_depth: 9,
+        target_ack_delay: TimeoutExponent::new(10),
+        failover_accepted: Bits::new(1),
+        flow_control: true,
+        rnr_retry_count: Bits::new(2),
+        srq: true,
+        local_ca_guid: Guid(11),
+        private_data: filled(),
+        reserved: Bits::new(3),
+    }
+}
+
+/// One message of each kind, with a value in every field.
+fn cm_messages() -> [CmMessage; 11] {
+    let (local_comm_id, remote_comm_id) = (CommId(1), CommId(2));
+    let remote_qpn = Qpn::new(3);
+    let message = AnsweredMessage::Rep;
+    let service_id = ServiceId::ip(PortSpace::Udp, 4);
+    let Req { alternate_path, .. } = cm_req();
+    let timeout = TimeoutExponent::new(24);
+    let status = AprStatus::INVALID_GID;
+    let private_data = filled();
+    let rej = Rej {
+        local_comm_id,
+        remote_comm_id,
+        message,
+        info_len: Bits::new(5),
+        reason: RejReason::STALE_CONNECTION,
+        info: filled(),
+        private_data: filled(),
+        reserved: FixedBytes([6, 1]),
+    };
+    let mra = Mra {
+        local_comm_id,
+        remote_comm_id,
+        message,
+        service_timeout: timeout,
+        private_data: filled(),
+        reserved: FixedBytes([7, 1]),
+    };
+    let lap = Lap {
+        local_comm_id,
+        remote_comm_id,
+        remote_qpn,
+        remote_response_timeout: timeout,
+        alternate_path,
+        private_data: filled(),
+        reserved: FixedBytes([1; 9]),
+    };
+    let apr = Apr {
+        local_comm_id,
+        remote_comm_id,
+        info_len: 8,
+        status,
+        info: filled(),
+        private_data: filled(),
+        reserved: FixedBytes([9, 9]),
+    };
+    let sidr_req = SidrReq {
+        request_id: local_comm_id,
+        pkey: PKey::new(0x8001),
+        service_id,
+        private_data: filled(),
+        reserved: FixedBytes([10, 10]),
+    };
+    let sidr_rep = SidrRep {
+        request_id: local_comm_id,
+        status: SidrStatus::NO_QP,
+        info_len: 11,
+        vendor_id: U24::new(12),
+        qpn: remote_qpn,
+        service_id,
+        qkey: QKey::new(13),
+        info: filled(),
+        private_data: filled(),
+    };
+    let dreq = Dreq {
+        local_comm_id,
+        remote_comm_id,
+        remote_qpn,
+        private_data: filled(),
+        reserved: FixedBytes([14]),
+    };
+    [
+        CmMessage::Req(cm_req()),
+        CmMessage::Mra(mra),
+        CmMessage::Rej(rej),
+        CmMessage::Rep(cm_rep()),
+        CmMessage::Rtu(Rtu { local_comm_id, remote_comm_id, private_data }),
+        CmMessage::Dreq(dreq),
+        CmMessage::Drep(Drep { local_comm_id, remote_comm_id, private_data }),
+        CmMessage::SidrReq(sidr_req),
+        CmMessage::SidrRep(sidr_rep),
+        CmMessage::Lap(lap),
+        CmMessage::Apr(apr),
+    ]
+}
+
+/// A packet from BTH on that carries `payload` from QP1 to QP1.
+fn to_gsi(payload: &[u8]) -> Vec<u8> {
+    let bth = Bth { opcode: Opcode::new(100), dest_qpn: Qpn::GSI, ..Bth::default() };
+    let deth = Some(Deth { qkey: GSI_QKEY, source_qpn: Qpn::GSI, reserved: 0 });
+    let headers = Headers { deth, ..Headers::new(bth) };
+    let mut bytes = vec![0; headers.len()];
+    headers.write(&mut bytes).unwrap();
+    bytes.extend(payload);
+    bytes
+}
+
+#[test]
+fn every_cm_message_looks_like_this() {
+    let builder = FrameBuilder::new(Some(link(None)), v4_net());
+    let mut frames = Vec::new();
+    for message in cm_messages() {
+        let mut mad = [0; MAD_LEN];
+        message.write_mad(TransactionId(0x1122_3344_5566_7788), &mut mad);
+        frames.push(frame(&builder, &to_gsi(&mad)));
+    }
+    let capture = pcap(&frames);
+    insta::assert_snapshot!("every_cm_message_text", dump_bytes(&capture).stdout);
+    insta::assert_snapshot!("every_cm_message_json", dump(&["--json", "-"], &capture).stdout);
+}
+
+#[test]
+fn odd_packets_are_told() {
+    let builder = FrameBuilder::new(Some(link(None)), v4_net());
+    let with = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = packet(RC_SEND_ONLY, 1, 16);
+        change(&mut bytes);
+        frame(&builder, &bytes)
+    };
+    let mut rtu = [0; MAD_LEN + 4];
+    let mut mad = [0; MAD_LEN];
+    CmMessage::Rtu(Rtu::default()).write_mad(TransactionId(1), &mut mad);
+    rtu[..MAD_LEN].copy_from_slice(&mad);
+    let mut other_class = mad;
+    other_class[1] = 3;
+    let frames = [
+        (with(&|bytes| bytes[1] |= 0x03), "odd: transport version 3"),
+        (with(&|bytes| bytes[4] |= 0x01), "odd: reserved bits of BTH are set"),
+        (with(&|bytes| bytes[8] |= 0x01), "odd: reserved bits of BTH are set"),
+        // The pad is 2 bytes; the last of the payload are no zeros.
+        (with(&|bytes| bytes[1] |= 0x20), "odd: pad is not zero"),
+        (with(&|bytes| bytes[0] = RC_SEND_FIRST), "16 bytes, the opcode takes a path MTU"),
+        (
+            with(&|bytes| {
+                bytes[0] = RC_SEND_LAST;
+                bytes.truncate(Bth::LEN);
+            }),
+            "odd: a payload of 0 bytes, the opcode takes 1 to 4096 bytes",
+        ),
+        (with(&|bytes| bytes.resize(12 + 5000, 0)), "5000 bytes, the opcode takes up to 4096"),
+        // An acknowledge: 4 bytes of AETH, and 12 too many.
+        (with(&|bytes| bytes[0] = 17), "odd: a payload of 12 bytes, the opcode takes none"),
+        (
+            with(&|bytes| {
+                bytes[0] = 0x81;
+                bytes.truncate(Bth::LEN + 12);
+            }),
+            "odd: a payload of 12 bytes, the opcode takes 16 bytes",
+        ),
+        (frame(&builder, &to_gsi(&rtu)), "odd: a MAD of 260 bytes instead of 256"),
+        (frame(&builder, &to_gsi(&mad[..40])), "| MAD: 256 bytes needed, 40 there"),
+        (frame(&builder, &to_gsi(&other_class)), "class 0x03, method 0x03 is not connection"),
+    ];
+    let bytes: Vec<Vec<u8>> = frames.iter().map(|(bytes, _)| bytes.clone()).collect();
+    let run = dump_bytes(&pcap(&bytes));
+    assert_eq!(run.status, 0, "{}", run.stdout);
+    for (index, ((_, expected), line)) in frames.iter().zip(run.lines()).enumerate() {
+        assert!(line.contains(expected), "{index} {expected}: {line}");
+    }
+    for object in &dump(&["--json", "-"], &pcap(&bytes[..10])).json()[..10] {
+        assert!(object["odd"].as_array().is_some_and(|odd| !odd.is_empty()), "{object}");
     }
 }
 

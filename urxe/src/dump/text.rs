@@ -161,7 +161,7 @@ fn push_packet(line: &mut String, packet: &Packet<'_>, roce: &Roce<'_>) {
             }
             Err(error) => push(line, format_args!(" | MAD {error}")),
         },
-        Some(Err(error)) => push(line, format_args!(" | MAD {error}")),
+        Some(Err(error)) => push(line, format_args!(" | {error}")),
         None => {}
     }
 }

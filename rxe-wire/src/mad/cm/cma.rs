@@ -117,7 +117,7 @@ impl fmt::Display for CmaHeader {
             (Some(source), Some(destination)) => {
                 write!(f, "{source} port {} > {destination}", self.source_port)
             }
-            _ => write!(f, "IP version {}", self.ip_version),
+            _ => write!(f, "of version {}", self.ip_version),
         }
     }
 }
