@@ -28,9 +28,10 @@ impl CompletionChannel {
 
     /// Takes the oldest event, if there is one: which completion queue it concerns.
     pub fn take(&self) -> Option<CqId> {
-        let event = self.core.take()?;
+        // First the descriptor: it may count more events than there are (of a queue that is gone,
+        // or not taken yet by another thread), never fewer; each call that finds none corrects it.
         self.fd.take();
-        Some(event)
+        self.core.take()
     }
 
     /// Waits for an event (`ibv_get_cq_event`): which completion queue it concerns.
@@ -39,7 +40,7 @@ impl CompletionChannel {
     ///
     /// [`WaitError::TimedOut`] when none comes in time.
     pub fn wait(&self, timeout: Duration) -> Result<CqId, WaitError> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now().checked_add(timeout);
         loop {
             if let Some(event) = self.take() {
                 return Ok(event);

@@ -234,7 +234,7 @@ impl Context {
     ///
     /// [`WaitError::TimedOut`] when none comes in time.
     pub fn wait_event(&self, timeout: Duration) -> Result<AsyncEvent, WaitError> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now().checked_add(timeout);
         loop {
             if let Some(event) = self.take_event() {
                 return Ok(event);
@@ -267,22 +267,22 @@ fn random_seed() -> io::Result<Seed> {
     Ok(Seed(bytes))
 }
 
-/// Waits until `fd` is readable or the deadline has passed.
+/// Waits until `fd` is readable or the deadline has passed; `None` is never.
 pub(crate) fn wait_readable(
     fd: BorrowedFd<'_>,
-    deadline: Instant,
+    deadline: Option<Instant>,
     timeout: Duration,
 ) -> Result<(), WaitError> {
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
             return Err(WaitError::TimedOut(timeout));
         }
-        let left = Timespec {
+        let left = left.map(|left| Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: left.subsec_nanos().into(),
-        };
-        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&left)) {
+        });
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], left.as_ref()) {
             Ok(0) | Err(rustix::io::Errno::INTR) => {}
             Ok(_) => return Ok(()),
             Err(error) => return Err(WaitError::Os(error.into())),

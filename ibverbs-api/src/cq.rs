@@ -93,8 +93,13 @@ impl CompletionQueue {
         if count > 0 || max == 0 {
             return count;
         }
+        let sleeps_next = self.inner.core.is_armed();
         for (runner, _) in &*self.inner.visited.read() {
-            runner.poll();
+            if sleeps_next {
+                runner.poll_before_sleep();
+            } else {
+                runner.poll();
+            }
         }
         self.inner.core.poll(max, to)
     }
@@ -107,13 +112,13 @@ impl CompletionQueue {
     ///
     /// [`WaitError::TimedOut`] when none comes in time.
     pub fn wait_one(&self, timeout: Duration) -> Result<WorkCompletion, WaitError> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now().checked_add(timeout);
         let mut one = Vec::with_capacity(1);
         loop {
             if self.poll(1, &mut one) > 0 {
                 return Ok(one[0]);
             }
-            if Instant::now() > deadline {
+            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
                 return Err(WaitError::TimedOut(timeout));
             }
             std::thread::yield_now();

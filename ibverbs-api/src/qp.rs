@@ -109,6 +109,11 @@ impl QueuePair {
     pub(crate) fn new(pd: Arc<PdInner>, init: QpInit) -> Result<Self, CreateQpError> {
         let QpInit { qp_type, send_cq, recv_cq, caps, signal_all } = init;
         let (send_cq, recv_cq) = (send_cq.inner, recv_cq.inner);
+        for (which, cq) in [("send_cq", &send_cq), ("recv_cq", &recv_cq)] {
+            if !Arc::ptr_eq(&cq.context, &pd.context) {
+                return Err(CreateQpError::OtherContext { which });
+            }
+        }
         let runner = recv_cq.home.clone();
         let core = runner.create_qp(CoreInit {
             qp_type,

@@ -180,6 +180,11 @@ impl CompletionQueue {
         };
     }
 
+    /// Whether an event was asked for and has not come yet.
+    pub fn is_armed(&self) -> bool {
+        self.ring.lock().armed != Armed::No
+    }
+
     /// Adds a completion; `solicited` says that it ends a receive whose sender asked for an event.
     ///
     /// On overflow the completion is lost, the queue is marked, and `CQ_ERR` is raised once: never

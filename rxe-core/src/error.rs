@@ -23,6 +23,12 @@ pub enum CreateQpError {
         /// The limit.
         max: u32,
     },
+    /// A completion queue is of another device than the protection domain.
+    #[error("{which} belongs to another context than the protection domain: make it there")]
+    OtherContext {
+        /// Which one: `send_cq` or `recv_cq`.
+        which: &'static str,
+    },
     /// The device's limit of queue pairs is reached.
     #[error("all {max} queue pairs are in use (max_qp): destroy some")]
     TooMany {
@@ -36,7 +42,7 @@ impl CreateQpError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Unsupported(_) => EOPNOTSUPP,
-            Self::Capacity { .. } => EINVAL,
+            Self::Capacity { .. } | Self::OtherContext { .. } => EINVAL,
             Self::TooMany { .. } => ENOMEM,
         }
     }

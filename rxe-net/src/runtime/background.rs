@@ -4,13 +4,10 @@ use std::io;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-use super::clock::Clock;
 use super::runner::Runner;
 
 /// How long the sockets stay disarmed after somebody has polled.
 const LEASE_NANOS: u64 = 1_000_000;
-/// Rounds that the thread does before it looks whether somebody polls.
-const ROUNDS: usize = 64;
 
 pub(super) fn spawn(runner: Arc<Runner>) -> io::Result<JoinHandle<()>> {
     Builder::new().name(format!("urxe-{}", runner.slot())).spawn(move || run(&runner))
@@ -30,22 +27,10 @@ fn run(runner: &Runner) {
         if runner.is_stopping() {
             return;
         }
-        let mut core = runner.lock();
-        let mut now = Clock::now();
-        for _ in 0..ROUNDS {
-            if core.turn(now) == 0 {
-                break;
+        while runner.background_round(LEASE_NANOS) {
+            if runner.is_stopping() {
+                return;
             }
-            now = Clock::now();
         }
-        let lease_end = runner
-            .last_poll()
-            .map(|polled| polled.plus_nanos(LEASE_NANOS))
-            .filter(|&end| end > now);
-        runner.set_timer(&core, lease_end, now);
-        if lease_end.is_none() {
-            runner.sleeper.arm_sockets();
-        }
-        runner.release(core, now);
     }
 }

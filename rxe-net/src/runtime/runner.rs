@@ -29,6 +29,9 @@ use crate::link::{Link, LinkCounters};
 
 /// Packets handed over from other sockets and not yet taken in; more are dropped, RC repairs it.
 const HANDED_OVER_MAX: usize = 1024;
+/// Packets sent before the lock is given back and packets that came have their turn: a peer may
+/// ask for 2 GiB by one READ, and the answer has no window.
+const TRANSMIT_MAX: usize = 4096;
 /// Offset of the top byte of the destination QPN in BTH: the slot.
 const SLOT_OFFSET: usize = 5;
 
@@ -84,6 +87,8 @@ pub(super) struct Core {
     shard: Shard,
     links: Vec<OpenedLink>,
     batch: TxBatch,
+    /// The latest time that the links were told.
+    latest: Instant,
 }
 
 struct OpenedLink {
@@ -98,8 +103,16 @@ impl fmt::Debug for OpenedLink {
 }
 
 impl Core {
-    /// Does one round of everything: receive, timers, send. Returns the packets received.
-    pub(super) fn turn(&mut self, now: Instant) -> usize {
+    /// The time now. Threads read the clock before they have the lock, but for links `now` must
+    /// not go backwards.
+    pub(super) fn advance(&mut self, now: Instant) -> Instant {
+        self.latest = self.latest.max(now);
+        self.latest
+    }
+
+    /// Does one round of everything: receive, timers, send. Returns whether there may be more to
+    /// do right now.
+    pub(super) fn turn(&mut self, now: Instant) -> bool {
         let received = self.receive(now);
         if self.shard.poll_timeout().is_some_and(|at| at <= now) {
             self.shard.handle_timeout(now);
@@ -110,7 +123,7 @@ impl Core {
             }
         }
         self.transmit(now);
-        received
+        received > 0 || self.shard.wants_transmit()
     }
 
     fn receive(&mut self, now: Instant) -> usize {
@@ -138,18 +151,20 @@ impl Core {
         received
     }
 
-    /// Sends all that the shard has to send.
+    /// Sends what the shard has to send, up to [`TRANSMIT_MAX`]; what is left has a deadline.
     fn transmit(&mut self, now: Instant) {
-        let Self { shard, links, batch } = self;
+        let Self { shard, links, batch, .. } = self;
         // The link that the batch is for.
         let mut target = None;
-        while shard.wants_transmit() {
+        let mut left = TRANSMIT_MAX;
+        while shard.wants_transmit() && left > 0 {
             let is_first = batch.is_empty();
             let Some(room) = batch.room() else {
                 flush(links, batch, target, now);
                 continue;
             };
             let Some(transmit) = shard.poll_transmit(now, room) else { break };
+            left -= 1;
             let source = transmit.path.source;
             if target != Some(source) && !is_first {
                 // Behind the packets of the other link: copied once, which is rare.
@@ -168,6 +183,9 @@ impl Core {
 
     /// When something is to be done without a packet or a call.
     fn deadline(&self) -> Option<Instant> {
+        if self.shard.wants_transmit() {
+            return Some(Instant::ZERO);
+        }
         let links = self.links.iter().filter_map(|opened| opened.link.poll_timeout());
         links.chain(self.shard.poll_timeout()).min()
     }
@@ -206,9 +224,14 @@ impl Runner {
     /// [`StartError`] when there is no slot, descriptor or thread left.
     pub fn start(device: Arc<Device>, opener: Arc<dyn OpenLink>) -> Result<Arc<Self>, StartError> {
         let slot = SlotGuard::take(device.config().seed.0)?;
-        let shard = Shard::new(device, slot.slot());
+        let core = Core {
+            shard: Shard::new(device, slot.slot()),
+            links: Vec::new(),
+            batch: TxBatch::new(),
+            latest: Instant::ZERO,
+        };
         let runner = Arc::new(Self {
-            core: Mutex::new(Core { shard, links: Vec::new(), batch: TxBatch::new() }),
+            core: Mutex::new(core),
             kicks: SegQueue::new(),
             handed_over: ArrayQueue::new(HANDED_OVER_MAX),
             sleeper: Sleeper::new()?,
@@ -235,7 +258,7 @@ impl Runner {
     ///
     /// As [`Shard::create_qp`].
     pub fn create_qp(&self, init: QpInit) -> Result<Arc<QueuePair>, CreateQpError> {
-        self.core.lock().shard.create_qp(init)
+        self.with_core(|core, _| core.shard.create_qp(init))
     }
 
     /// Changes a queue pair (`ibv_modify_qp`); opens the link that its new path needs.
@@ -249,22 +272,21 @@ impl Runner {
         attr: &QpAttr,
         mask: QpAttrMask,
     ) -> Result<(), ModifyError> {
-        let mut core = self.core.lock();
-        let now = Clock::now();
-        // What is owed to the peer leaves before a state in which nothing is sent.
-        core.transmit(now);
-        core.shard.check_modify_qp(qpn, attr, mask)?;
-        if mask.contains(QpAttrMask::AV) {
-            let port = core.shard.device().port(attr.av.port_num);
-            let entry = port.and_then(|p| p.gids.read().query_gid_ex(attr.av.sgid_index).ok());
-            if let Some(entry) = entry {
-                self.open_link(&mut core, &entry)?;
+        self.with_core(|core, now| {
+            // What is owed to the peer leaves before a state in which nothing is sent.
+            core.transmit(now);
+            core.shard.check_modify_qp(qpn, attr, mask)?;
+            if mask.contains(QpAttrMask::AV) {
+                let port = core.shard.device().port(attr.av.port_num);
+                let entry = port.and_then(|p| p.gids.read().query_gid_ex(attr.av.sgid_index).ok());
+                if let Some(entry) = entry {
+                    self.open_link(core, &entry)?;
+                }
             }
-        }
-        core.shard.modify_qp(now, qpn, attr, mask)?;
-        core.transmit(now);
-        self.release(core, now);
-        Ok(())
+            core.shard.modify_qp(now, qpn, attr, mask)?;
+            core.transmit(now);
+            Ok(())
+        })
     }
 
     fn open_link(self: &Arc<Self>, core: &mut Core, entry: &GidEntry) -> Result<(), OpenLinkError> {
@@ -283,32 +305,32 @@ impl Runner {
 
     /// The attributes of a queue pair (`ibv_query_qp`).
     pub fn query_qp(&self, qpn: Qpn) -> Option<QpAttr> {
-        self.core.lock().shard.query_qp(qpn)
+        self.with_core(|core, _| core.shard.query_qp(qpn))
     }
 
     /// Destroys a queue pair (`ibv_destroy_qp`), after what it owes to its peer has been sent.
     pub fn destroy_qp(&self, qpn: Qpn) {
-        let mut core = self.core.lock();
-        let now = Clock::now();
-        core.transmit(now);
-        core.shard.destroy_qp(qpn);
-        core.transmit(now);
-        self.release(core, now);
+        self.with_core(|core, now| {
+            core.transmit(now);
+            core.shard.destroy_qp(qpn);
+            core.transmit(now);
+        });
     }
 
     /// What the links of this shard have counted.
     pub fn link_counters(&self) -> LinkCounters {
-        let core = self.core.lock();
-        let mut sum = LinkCounters::default();
-        core.links.iter().for_each(|opened| sum += opened.link.counters());
-        sum
+        self.with_core(|core, _| {
+            let mut sum = LinkCounters::default();
+            core.links.iter().for_each(|opened| sum += opened.link.counters());
+            sum
+        })
     }
 
     /// Lets the shard take over what was posted to `qp`, and sends it, in this very thread; when
     /// the lock is taken, its holder does so.
     pub fn kick(&self, qp: &QueuePair) {
         if let Some(mut core) = self.core.try_lock() {
-            let now = Clock::now();
+            let now = core.advance(Clock::now());
             core.shard.kick(now, qp.qpn());
             core.transmit(now);
             self.release(core, now);
@@ -318,13 +340,29 @@ impl Runner {
         }
     }
 
-    /// Receives and processes in this thread, unless another one is at it.
+    /// Receives and processes in this thread, unless another one is at it, and takes the sockets
+    /// from the background thread for a while.
     ///
     /// What a thread does that polls a completion queue and finds it empty.
     pub fn poll(&self) {
         let now = Clock::now();
         self.last_poll.store(now.as_nanos(), Ordering::Relaxed);
+        self.turn_if_free(now);
+    }
+
+    /// Receives and processes in this thread, unless another one is at it, and leaves the sockets
+    /// to the background thread.
+    ///
+    /// What a thread does that is about to sleep: it has asked for an event, and looks once more
+    /// (R51). Were this a [`Self::poll`], only the first packet would wake anyone, and the next
+    /// one would wait for the end of the lease.
+    pub fn poll_before_sleep(&self) {
+        self.turn_if_free(Clock::now());
+    }
+
+    fn turn_if_free(&self, now: Instant) {
         if let Some(mut core) = self.core.try_lock() {
+            let now = core.advance(now);
             core.turn(now);
             self.release(core, now);
         }
@@ -346,8 +384,33 @@ impl Runner {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
-        self.core.lock()
+    /// Does one round in the background thread; true when the next one should follow at once.
+    ///
+    /// The lock is given back after each, so that others get in and what they left is done.
+    pub(super) fn background_round(&self, lease_nanos: u64) -> bool {
+        let mut core = self.core.lock();
+        let now = core.advance(Clock::now());
+        let more = core.turn(now);
+        let lease_end =
+            self.last_poll().map(|polled| polled.plus_nanos(lease_nanos)).filter(|&end| end > now);
+        let again = more && lease_end.is_none();
+        if !again {
+            self.set_timer(&core, lease_end, now);
+            if lease_end.is_none() {
+                self.sleeper.arm_sockets();
+            }
+        }
+        self.release(core, now);
+        again
+    }
+
+    /// Takes the lock, and gives it back as it must be: see [`Self::release`].
+    fn with_core<R>(&self, work: impl FnOnce(&mut Core, Instant) -> R) -> R {
+        let mut core = self.core.lock();
+        let now = core.advance(Clock::now());
+        let result = work(&mut core, now);
+        self.release(core, now);
+        result
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -355,7 +418,7 @@ impl Runner {
     }
 
     /// When somebody last polled; `None` for never, or not since `req_notify`.
-    pub(super) fn last_poll(&self) -> Option<Instant> {
+    fn last_poll(&self) -> Option<Instant> {
         match self.last_poll.load(Ordering::SeqCst) {
             0 => None,
             nanos => Some(Instant::from_nanos(nanos)),
@@ -363,13 +426,15 @@ impl Runner {
     }
 
     /// Sets the timer of the background thread, under the lock.
-    pub(super) fn set_timer(&self, core: &Core, lease_end: Option<Instant>, now: Instant) {
+    fn set_timer(&self, core: &Core, lease_end: Option<Instant>, now: Instant) {
         let earliest = core.deadline().into_iter().chain(lease_end).min();
         self.sleeper.set_timer(earliest.map_or(u64::MAX, Instant::as_nanos), now);
     }
 
     /// Gives the lock back, and does what others have left meanwhile since it was taken.
-    pub(super) fn release(&self, core: MutexGuard<'_, Core>, now: Instant) {
+    ///
+    /// Whoever has the lock gives it back this way, or what others left stays undone.
+    fn release(&self, core: MutexGuard<'_, Core>, now: Instant) {
         self.sleeper.wake_by(core.deadline(), now);
         drop(core);
         self.serve_left_work();
@@ -386,7 +451,7 @@ impl Runner {
                 return;
             }
             let Some(mut core) = self.core.try_lock() else { return };
-            let now = Clock::now();
+            let now = core.advance(Clock::now());
             while let Some(qpn) = self.kicks.pop() {
                 core.shard.kick(now, qpn);
             }
@@ -410,7 +475,8 @@ impl Runner {
             tracing::error!(target: "rxe::net", "the background thread panicked");
         }
         let mut core = self.core.lock();
-        core.transmit(Clock::now());
+        let now = core.advance(Clock::now());
+        core.transmit(now);
         self.sleeper.forget_sockets();
         core.links.clear();
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rustix::buffer::spare_capacity;
@@ -62,6 +62,8 @@ pub(super) struct Sleeper {
     timer: OwnedFd,
     waker: EventFd,
     sockets: Mutex<Vec<Arc<OwnedFd>>>,
+    /// A socket has fired, and stays silent until it is armed again.
+    disarmed: AtomicBool,
     /// When the timer fires; changed only under the lock of the shard.
     armed: AtomicU64,
 }
@@ -76,6 +78,11 @@ impl fmt::Debug for Sleeper {
 /// epoll costs each packet a wake-up.
 const SOCKET: EventFlags = EventFlags::IN.union(EventFlags::ONESHOT);
 
+/// What an event of the epoll set is about.
+const TIMER: u64 = 0;
+const WAKER: u64 = 1;
+const SOCKETS: u64 = 2;
+
 impl Sleeper {
     pub(super) fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -84,16 +91,15 @@ impl Sleeper {
             TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
         )?;
         let waker = EventFd::new()?;
-        let which = EventData::new_u64(0);
-        epoll::add(&epoll, &timer, which, EventFlags::IN)?;
-        epoll::add(&epoll, &waker, which, EventFlags::IN)?;
-        let armed = AtomicU64::new(NEVER);
-        Ok(Self { epoll, timer, waker, sockets: Mutex::default(), armed })
+        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
+        epoll::add(&epoll, &waker, EventData::new_u64(WAKER), EventFlags::IN)?;
+        let (disarmed, armed) = (AtomicBool::new(false), AtomicU64::new(NEVER));
+        Ok(Self { epoll, timer, waker, sockets: Mutex::default(), disarmed, armed })
     }
 
     /// Adds a socket, armed.
     pub(super) fn watch(&self, socket: Arc<OwnedFd>) -> io::Result<()> {
-        epoll::add(&self.epoll, &socket, EventData::new_u64(1), SOCKET)?;
+        epoll::add(&self.epoll, &socket, EventData::new_u64(SOCKETS), SOCKET)?;
         self.sockets.lock().push(socket);
         Ok(())
     }
@@ -107,10 +113,16 @@ impl Sleeper {
         }
     }
 
-    /// Arms all sockets; one that is readable already wakes the thread at once.
+    /// Arms all sockets that fired; one that is readable already wakes the thread at once.
     pub(super) fn arm_sockets(&self) {
+        // Where the thread is about to note that one has fired, it arms it itself in the end.
+        if !self.disarmed.swap(false, Ordering::SeqCst) {
+            return;
+        }
         for socket in &*self.sockets.lock() {
-            if let Err(error) = epoll::modify(&self.epoll, socket, EventData::new_u64(1), SOCKET) {
+            if let Err(error) =
+                epoll::modify(&self.epoll, socket, EventData::new_u64(SOCKETS), SOCKET)
+            {
                 tracing::error!(target: "rxe::net", %error, "cannot wait for a socket");
             }
         }
@@ -126,7 +138,9 @@ impl Sleeper {
 
     /// Sets the timer anew, earlier or later. Under the lock of the shard.
     pub(super) fn set_timer(&self, deadline: u64, now: Instant) {
-        self.armed.store(deadline, Ordering::Relaxed);
+        if self.armed.swap(deadline, Ordering::Relaxed) == deadline {
+            return;
+        }
         let nanos = match deadline {
             NEVER => 0,
             // 0 would stop the timer.
@@ -143,18 +157,30 @@ impl Sleeper {
         }
     }
 
-    /// Sleeps until a socket, the timer or [`Self::wake`] wakes it.
-    pub(super) fn sleep(&self) -> io::Result<()> {
+    /// Sleeps until a socket, the timer or [`Self::wake`] wakes it; true when a socket did.
+    pub(super) fn sleep(&self) -> io::Result<bool> {
         let mut events = Vec::with_capacity(8);
         match epoll::wait(&self.epoll, spare_capacity(&mut events), None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        // Both are level-triggered and non-blocking: what is there is taken.
-        while self.waker.take() {}
-        let mut expirations = [0; 8];
-        let _ = rustix::io::read(&self.timer, &mut expirations);
-        Ok(())
+        let mut is_socket = false;
+        for event in events {
+            match event.data.u64() {
+                // All of these are non-blocking: what is there is taken.
+                TIMER => {
+                    let mut expirations = [0; 8];
+                    let _ = rustix::io::read(&self.timer, &mut expirations);
+                    self.armed.store(NEVER, Ordering::Relaxed);
+                }
+                WAKER => while self.waker.take() {},
+                _ => is_socket = true,
+            }
+        }
+        if is_socket {
+            self.disarmed.store(true, Ordering::SeqCst);
+        }
+        Ok(is_socket)
     }
 
     /// Wakes the thread.
