@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod dump;
+mod pingpong;
 
 use std::process::ExitCode;
 
@@ -22,10 +23,13 @@ struct Cli {
 enum Command {
     /// Show the RoCE packets of a capture, one line each, and check every iCRC.
     Dump(dump::Args),
+    /// Send messages to and fro, check them, and time them; alone, or with ibv_rc_pingpong.
+    Pingpong(pingpong::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Dump(args) => dump::run(&args),
+        Command::Pingpong(args) => pingpong::run(&args),
     }
 }

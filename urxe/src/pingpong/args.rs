@@ -1,0 +1,272 @@
+//! The arguments, and what they ask for: the options of `ibv_rc_pingpong`, and our own.
+
+use std::time::Duration;
+
+use ibverbs_api::Mtu;
+use thiserror::Error;
+
+use super::local;
+use super::remote::{self, Role};
+
+/// Where `ibv_rc_pingpong` listens.
+const DEFAULT_PORT: u16 = 18515;
+
+/// Arguments of `urxe pingpong`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Without HOST and --server both ends are in this process: SEND, WRITE and \
+    READ over the device are checked and timed, beside what bare UDP sockets carry. --server and \
+    HOST play with another process, which may be ibv_rc_pingpong.\n\
+    Exit status: 0 when all data was right, 1 when anything failed, 2 when the arguments are \
+    wrong.")]
+pub(crate) struct Args {
+    /// Connect to the server at HOST, which may be `ibv_rc_pingpong`.
+    #[arg(conflicts_with = "server")]
+    host: Option<String>,
+    /// Wait for a client, which may be `ibv_rc_pingpong HOST`.
+    #[arg(long)]
+    server: bool,
+    /// TCP port to meet at; a server takes any free one for 0, and names it.
+    #[arg(short, long, default_value_t = DEFAULT_PORT)]
+    port: u16,
+    /// RDMA device [default: the one with the connection's address; rxe_lo without a host].
+    #[arg(short = 'd', long, value_name = "DEVICE")]
+    ib_dev: Option<String>,
+    /// Port of the device.
+    #[arg(short = 'i', long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    ib_port: u8,
+    /// Bytes of a message [default: 4096; in this process 65536, of the bandwidth].
+    #[arg(short, long, value_name = "BYTES")]
+    size: Option<u32>,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: 1024; in this process 1024 and 4096].
+    #[arg(short, long, value_parser = parse_mtu)]
+    mtu: Option<Mtu>,
+    /// Receives posted at a time [default: 500]; in this process messages under way [default: 16].
+    #[arg(short, long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(1..))]
+    rx_depth: Option<u32>,
+    /// Exchanges; in this process of each size whose latency is taken.
+    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 1000,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    iters: u32,
+    /// Service level, 0 to 15; of no effect on Ethernet.
+    #[arg(short = 'l', long, value_parser = clap::value_parser!(u8).range(..16))]
+    sl: Option<u8>,
+    /// Sleep on completion events instead of polling.
+    #[arg(short, long)]
+    events: bool,
+    /// Index of the GID to use [default: the one of the connection's address].
+    #[arg(short, long, value_name = "INDEX")]
+    gid_idx: Option<u32>,
+    /// Check the data of every message (in this process always).
+    #[arg(short, long)]
+    chk: bool,
+    /// Use IPv6.
+    #[arg(short = '6', long)]
+    ipv6: bool,
+    /// In this process: how long all bandwidths together take.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    seconds: Option<Duration>,
+    /// Write the results as one JSON object.
+    #[arg(long)]
+    json: bool,
+    #[arg(short = 't', long = "ts", hide = true)]
+    ts: bool,
+    #[arg(short = 'o', long = "odp", hide = true)]
+    odp: bool,
+    #[arg(short = 'O', long = "iodp", hide = true)]
+    iodp: bool,
+    #[arg(short = 'P', long = "prefetch", hide = true)]
+    prefetch: bool,
+    #[arg(short = 'j', long = "dm", hide = true)]
+    dm: bool,
+    #[arg(short = 'N', long = "new_send", hide = true)]
+    new_send: bool,
+}
+
+/// What the arguments ask for.
+#[derive(Debug)]
+pub(super) enum Mode {
+    /// Both ends in this process.
+    Local(local::Config),
+    /// One end.
+    Remote(remote::Config),
+}
+
+/// Arguments that are right one by one, but not together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub(super) enum UsageError {
+    #[error(
+        "-{option} ({what}) is an option of ibv_rc_pingpong that urxe does not have: leave it out"
+    )]
+    Unsupported { option: char, what: &'static str },
+    #[error("{option} needs --server or HOST: both ends are in this process without them")]
+    NeedsPeer { option: &'static str },
+    #[error("{option} is for both ends in this process: leave it out with --server or HOST")]
+    LocalOnly { option: &'static str },
+    #[error("-s: in this process a message has 8 to 16777216 bytes, not {size}")]
+    Size { size: u32 },
+    #[error("-r: in this process 1 to 1024 messages are under way, not {depth}")]
+    Depth { depth: u32 },
+}
+
+impl Args {
+    /// What is asked for.
+    pub(super) fn mode(&self) -> Result<Mode, UsageError> {
+        let unsupported = [
+            (self.ts, 't', "completion timestamps"),
+            (self.odp, 'o', "on-demand paging"),
+            (self.iodp, 'O', "implicit on-demand paging"),
+            (self.prefetch, 'P', "prefetching on-demand pages"),
+            (self.dm, 'j', "device memory"),
+            (self.new_send, 'N', "the ibv_wr_* way to post"),
+        ];
+        for (given, option, what) in unsupported {
+            if given {
+                return Err(UsageError::Unsupported { option, what });
+            }
+        }
+        match (&self.host, self.server) {
+            (Some(host), _) => self.remote(Role::Client { host: host.clone() }),
+            (None, true) => self.remote(Role::Server),
+            (None, false) => self.local(),
+        }
+    }
+
+    fn remote(&self, role: Role) -> Result<Mode, UsageError> {
+        if self.seconds.is_some() {
+            return Err(UsageError::LocalOnly { option: "--seconds" });
+        }
+        Ok(Mode::Remote(remote::Config {
+            role,
+            tcp_port: self.port,
+            device: self.ib_dev.clone(),
+            port: self.ib_port,
+            gid_index: self.gid_idx,
+            ipv6: self.ipv6,
+            json: self.json,
+            game: super::game::Rules {
+                size: self.size.unwrap_or(4096),
+                mtu: self.mtu.unwrap_or(Mtu::M1024),
+                rx_depth: self.rx_depth.unwrap_or(500),
+                iters: self.iters,
+                sl: self.sl.unwrap_or(0),
+                events: self.events,
+                check: self.chk,
+            },
+        }))
+    }
+
+    fn local(&self) -> Result<Mode, UsageError> {
+        let needs_peer =
+            [(self.port != DEFAULT_PORT, "-p"), (self.sl.is_some(), "-l"), (self.events, "-e")];
+        if let Some(&(_, option)) = needs_peer.iter().find(|(given, _)| *given) {
+            return Err(UsageError::NeedsPeer { option });
+        }
+        let size = self.size.unwrap_or(65_536);
+        if !(local::MIN_SIZE..=local::MAX_SIZE).contains(&size) {
+            return Err(UsageError::Size { size });
+        }
+        let depth = self.rx_depth.unwrap_or(local::DEFAULT_DEPTH);
+        if !(1..=local::MAX_DEPTH).contains(&depth) {
+            return Err(UsageError::Depth { depth });
+        }
+        Ok(Mode::Local(local::Config {
+            device: self.ib_dev.clone().unwrap_or_else(|| "rxe_lo".to_owned()),
+            port: self.ib_port,
+            gid_index: self.gid_idx,
+            ipv6: self.ipv6,
+            mtu: self.mtu,
+            size: size as usize,
+            depth: depth as usize,
+            iters: self.iters,
+            duration: self.seconds.unwrap_or(local::DEFAULT_DURATION),
+            json: self.json,
+        }))
+    }
+}
+
+fn parse_mtu(text: &str) -> Result<Mtu, String> {
+    let mtu = text.parse().ok().and_then(Mtu::from_bytes);
+    mtu.ok_or_else(|| "a path MTU is 256, 512, 1024, 2048 or 4096".to_owned())
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.01..=3600.0).contains(seconds));
+    let wrong = || "a number of seconds from 0.01 to 3600".to_owned();
+    seconds.map(Duration::from_secs_f64).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser, Debug)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn mode(arguments: &[&str]) -> Result<Mode, UsageError> {
+        let arguments = ["pingpong"].iter().chain(arguments);
+        Cli::try_parse_from(arguments).expect("clap takes it").args.mode()
+    }
+
+    fn remote(arguments: &[&str]) -> remote::Config {
+        match mode(arguments).expect("right") {
+            Mode::Remote(config) => config,
+            Mode::Local(config) => panic!("local: {config:?}"),
+        }
+    }
+
+    #[test]
+    fn defaults_are_those_of_ibv_rc_pingpong() {
+        let config = remote(&["10.0.0.1"]);
+        assert_eq!(config.role, Role::Client { host: "10.0.0.1".to_owned() });
+        assert_eq!((config.tcp_port, config.port, config.gid_index), (18515, 1, None));
+        let rules = config.game;
+        assert_eq!((rules.size, rules.mtu, rules.rx_depth), (4096, Mtu::M1024, 500));
+        assert_eq!((rules.iters, rules.sl, rules.events, rules.check), (1000, 0, false, false));
+    }
+
+    #[test]
+    fn options_in_both_lengths() {
+        let long = remote(&[
+            "--server",
+            "--port=1",
+            "--ib-dev=x",
+            "--ib-port=2",
+            "--size=3",
+            "--mtu=256",
+            "--rx-depth=4",
+            "--iters=5",
+            "--sl=6",
+            "--events",
+            "--gid-idx=7",
+            "--chk",
+        ]);
+        let short = remote(&[
+            "--server", "-p1", "-dx", "-i2", "-s3", "-m256", "-r4", "-n5", "-l6", "-e", "-g7", "-c",
+        ]);
+        assert_eq!(long, short);
+        assert_eq!((long.role, long.gid_index, long.game.sl), (Role::Server, Some(7), 6));
+    }
+
+    #[test]
+    fn options_that_urxe_does_not_have_are_named() {
+        for option in ["-t", "-o", "-O", "-P", "-j", "-N"] {
+            let error = mode(&["--server", option]).expect_err("refused").to_string();
+            assert!(error.starts_with(option), "{error}");
+        }
+    }
+
+    #[test]
+    fn options_of_the_other_mode_are_refused() {
+        let refused = |arguments: &[&str]| mode(arguments).expect_err("refused").to_string();
+        assert!(refused(&["-e"]).contains("-e needs --server or HOST"));
+        assert!(refused(&["-p", "1"]).contains("-p needs"));
+        assert!(refused(&["--server", "--seconds", "1"]).contains("leave it out"));
+        assert!(refused(&["-s", "7"]).contains("not 7"));
+        assert!(refused(&["-r", "1025"]).contains("not 1025"));
+    }
+}

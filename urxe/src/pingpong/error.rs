@@ -1,0 +1,102 @@
+//! What can go wrong.
+
+use std::io;
+use std::time::Duration;
+
+use ibverbs_api::{
+    AllocPdError, CreateCqError, CreateQpError, DeviceError, Fault, Gid, ModifyError, OpenError,
+    PostRecvError, PostRecvListError, PostSendError, PostSendListError, QueryError,
+    QueryGidTableError, RegMrError, WaitError, WcStatus,
+};
+use thiserror::Error;
+
+use super::exchange::ExchangeError;
+use super::port::PortError;
+
+/// Why a pingpong ended early, or with wrong data.
+#[derive(Debug, Error)]
+pub(super) enum PingpongError {
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+    #[error(transparent)]
+    Port(#[from] PortError),
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    #[error(transparent)]
+    GidTable(QueryGidTableError),
+    #[error(transparent)]
+    Pd(#[from] AllocPdError),
+    #[error(transparent)]
+    Register(#[from] RegMrError),
+    #[error(transparent)]
+    Cq(#[from] CreateCqError),
+    #[error(transparent)]
+    Qp(#[from] CreateQpError),
+    #[error("cannot make a completion channel: {0}")]
+    Channel(#[source] io::Error),
+    #[error(transparent)]
+    Modify(#[from] ModifyError),
+    #[error("cannot post: {0}")]
+    PostSend(#[from] PostSendError),
+    #[error("cannot post: {0}")]
+    PostRecv(#[from] PostRecvError),
+    #[error("cannot post: {0}")]
+    PostSendList(#[from] PostSendListError),
+    #[error("cannot post: {0}")]
+    PostRecvList(#[from] PostRecvListError),
+    #[error(transparent)]
+    Memory(#[from] Fault),
+    #[error(transparent)]
+    Wait(#[from] WaitError),
+    #[error(
+        "the other end named no GID, which RoCE needs: start ibv_rc_pingpong there with -g INDEX"
+    )]
+    NoRemoteGid,
+    #[error(
+        "our GID {own} and the other end's, {remote}, are of different IP versions: choose with -g"
+    )]
+    FamiliesDiffer { own: Gid, remote: Gid },
+    #[error("{what} failed: {status} (status {}){}", *status as u32, hint(*status, *after))]
+    Completion { what: &'static str, status: WcStatus, after: Duration },
+    #[error("a completion of work that was not posted: wr_id {wr_id}")]
+    UnknownCompletion { wr_id: u64 },
+    #[error(
+        "message {message} has {got} bytes, but {wanted} were sent: is -s the same at both ends?"
+    )]
+    Length { message: u64, got: u32, wanted: usize },
+    #[error("{what} {message} has wrong data from byte {offset} on")]
+    Data { what: &'static str, message: u64, offset: usize },
+    #[error("byte {offset} is 0x{got:02x}, but 0 was wanted: is the client run with -c too?")]
+    PageStart { offset: usize, got: u8 },
+    #[error(
+        "nothing came for {:.0} seconds, after {received} messages received and {sent} sent: is \
+         the other end still running, with the same -n?", stall.as_secs_f64()
+    )]
+    Stalled { stall: Duration, received: u64, sent: u64 },
+    #[error("cannot measure what bare sockets carry: {0}")]
+    RawPipe(#[source] io::Error),
+    #[error("a thread of the measurement panicked")]
+    Panicked,
+    #[error("cannot write: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// What may stand behind a failed completion.
+fn hint(status: WcStatus, after: Duration) -> String {
+    let seconds = after.as_secs_f64();
+    match status {
+        WcStatus::RetryExcErr => format!(
+            ", {seconds:.1} s after the last progress: is the other end gone, does a firewall drop \
+             UDP port 4791, or is the path MTU larger than the network carries (try -m 256)?"
+        ),
+        WcStatus::RnrRetryExcErr => {
+            format!(", {seconds:.1} s after the last progress: the other end posts no receives")
+        }
+        WcStatus::RemInvReqErr | WcStatus::LocLenErr => ": is -s the same at both ends?".to_owned(),
+        _ => String::new(),
+    }
+}

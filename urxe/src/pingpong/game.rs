@@ -1,0 +1,422 @@
+//! The game of `ibv_rc_pingpong`, one end of it, on an opened device.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use ibverbs_api::{
+    AccessFlags, AddressVector, CompletionChannel, CompletionQueue, ConnectAttr, Context, Counter,
+    DmaBuf, Gid, GidEntry, MemoryRegion, Mtu, Psn, QpAttr, QpAttrMask, QpCaps, QpInit, QpState,
+    QpType, QueuePair, RecvWr, SendData, SendFlags, SendOp, SendWr, WaitError, WcStatus,
+    WorkCompletion,
+};
+
+use super::error::PingpongError;
+use super::exchange::{self, Destination, Peer};
+use super::{pattern, port};
+
+/// What receive requests go by, as in `ibv_rc_pingpong`; also the bit of what is awaited.
+const RECV: u64 = 1;
+/// What send requests go by.
+const SEND: u64 = 2;
+/// What buffers hold at first, as in `ibv_rc_pingpong`.
+const FILLING: u8 = 0x7b;
+/// With `-c` the client of `ibv_rc_pingpong` writes, and its server wants, a zero at the start of
+/// each page (it computes a value modulo the size of a char, which is 0).
+const PAGE: usize = 4096;
+/// Silence after which the other end counts as gone. A peer in an emulator is slow, and its own
+/// retries take seconds; so this is long.
+const STALL: Duration = Duration::from_secs(30);
+/// Empty polls in a row before the core is offered to others.
+const SPINS: u32 = 200;
+/// How long after the last packet an end that keeps no TCP connection may still want an answer: it
+/// resends after 67 ms (timeout 14), so this is three times its turn.
+const LINGER_QUIET: Duration = Duration::from_millis(200);
+/// How long to wait in all for the other end: its seven retries, and as much again.
+const LINGER_MAX: Duration = Duration::from_secs(2);
+
+/// What both ends must agree on, and how this one plays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Rules {
+    /// Bytes of a message.
+    pub size: u32,
+    /// Path MTU.
+    pub mtu: Mtu,
+    /// Receives posted at a time.
+    pub rx_depth: u32,
+    /// Messages each way.
+    pub iters: u32,
+    /// Service level.
+    pub sl: u8,
+    /// Sleep on events.
+    pub events: bool,
+    /// Check the data.
+    pub check: bool,
+}
+
+/// Which end of the game.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Side {
+    /// Connects, and sends first.
+    Client,
+    /// Sends back what comes.
+    Server,
+}
+
+/// How a game went.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Outcome {
+    /// Our end.
+    pub local: Destination,
+    /// The other one.
+    pub remote: Destination,
+    /// From the first send to the last completion.
+    pub elapsed: Duration,
+}
+
+/// Plays one end of the game over the queue pair that the exchange on `stream` arranges; tells
+/// `out` the addresses as soon as they are known.
+pub(super) fn play(
+    context: &Context,
+    gid: &GidEntry,
+    rules: &Rules,
+    side: Side,
+    mut stream: TcpStream,
+    out: &mut dyn Write,
+) -> Result<Outcome, PingpongError> {
+    let port_num = u8::try_from(gid.port_num).unwrap_or(u8::MAX);
+    port::check_mtu(context, port_num, rules.mtu)?;
+    let mut player = Player::new(context, port_num, *rules, side)?;
+    let local = Destination {
+        lid: context.query_port(port_num)?.lid,
+        qpn: player.qp.qpn(),
+        psn: random_psn(),
+        gid: gid.gid,
+    };
+    writeln!(out, "  local address:  {local}")?;
+    let remote = match side {
+        Side::Client => {
+            exchange::send(&mut stream, local)?;
+            let remote = exchange::receive(&mut stream)?;
+            exchange::send_done(&mut stream)?;
+            writeln!(out, "  remote address: {remote}")?;
+            player.connect(gid, local, remote)?;
+            remote
+        }
+        Side::Server => {
+            let remote = exchange::receive(&mut stream)?;
+            writeln!(out, "  remote address: {remote}")?;
+            // Ready to receive before the client knows where to send to.
+            player.connect(gid, local, remote)?;
+            exchange::send(&mut stream, local)?;
+            exchange::receive_done(&mut stream)?;
+            remote
+        }
+    };
+    out.flush()?;
+    let elapsed = player.run()?;
+    player.check_end()?;
+    linger(context, &player.cq, stream);
+    Ok(Outcome { local, remote, elapsed })
+}
+
+/// A PSN that a successor of this process is unlikely to use again: 24 random bits.
+fn random_psn() -> Psn {
+    use std::hash::{BuildHasher, Hasher};
+    // The standard library seeds its hash tables from the OS.
+    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
+    Psn::new(random as u32 & 0xff_ffff)
+}
+
+/// One end, with all that it owns.
+struct Player {
+    rules: Rules,
+    side: Side,
+    channel: Option<CompletionChannel>,
+    cq: CompletionQueue,
+    qp: QueuePair,
+    mr: MemoryRegion,
+    /// What a message is made in, and compared in.
+    bytes: Vec<u8>,
+    /// Receives posted and not completed.
+    posted: u32,
+    received: u64,
+    sent: u64,
+    /// Which of [`RECV`] and [`SEND`] are awaited before the next send.
+    pending: u64,
+    last_progress: Instant,
+}
+
+impl Player {
+    fn new(
+        context: &Context,
+        port_num: u8,
+        rules: Rules,
+        side: Side,
+    ) -> Result<Self, PingpongError> {
+        let pd = context.alloc_pd()?;
+        let channel = match rules.events {
+            true => Some(context.create_channel().map_err(PingpongError::Channel)?),
+            false => None,
+        };
+        let size = rules.size as usize;
+        // A message of no bytes still has an address.
+        let mr = pd.register(DmaBuf::zeroed(size.max(1)), AccessFlags::LOCAL_WRITE)?;
+        let entries = rules.rx_depth.saturating_add(1);
+        let cq = context.create_cq(entries, channel.as_ref(), 0)?;
+        let caps = QpCaps {
+            max_send_wr: 1,
+            max_recv_wr: rules.rx_depth,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        };
+        let qp = pd.create_qp(QpInit { caps, ..QpInit::new(QpType::Rc, &cq, &cq) })?;
+        let attr = QpAttr { state: QpState::Init, port_num, ..QpAttr::default() };
+        let mask = QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS;
+        qp.modify(&attr, mask | QpAttrMask::STATE)?;
+        let bytes = vec![FILLING; size];
+        mr.buffer().write_at(0, &bytes)?;
+        let mut player = Self {
+            rules,
+            side,
+            channel,
+            cq,
+            qp,
+            mr,
+            bytes,
+            posted: 0,
+            received: 0,
+            sent: 0,
+            pending: RECV,
+            last_progress: Instant::now(),
+        };
+        player.post_receives()?;
+        if rules.events {
+            player.cq.req_notify(false);
+        }
+        Ok(player)
+    }
+
+    fn connect(
+        &self,
+        gid: &GidEntry,
+        local: Destination,
+        remote: Destination,
+    ) -> Result<(), PingpongError> {
+        check_remote(gid.gid, remote.gid)?;
+        let port_num = u8::try_from(gid.port_num).unwrap_or(u8::MAX);
+        let av = AddressVector {
+            port_num,
+            sl: self.rules.sl,
+            ..AddressVector::new(remote.gid, gid.gid_index)
+        };
+        let attr = ConnectAttr {
+            sq_psn: local.psn,
+            rq_psn: remote.psn,
+            access: AccessFlags::empty(),
+            max_rd_atomic: 1,
+            timeout: 14,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            min_rnr_timer: 12,
+            ..ConnectAttr::new(av, remote.qpn, self.rules.mtu)
+        };
+        Ok(self.qp.connect(&attr)?)
+    }
+
+    /// Posts receives up to the depth.
+    fn post_receives(&mut self) -> Result<(), PingpongError> {
+        let sges = [self.mr.sge(0..self.rules.size as usize)];
+        while self.posted < self.rules.rx_depth {
+            self.qp.post_recv(RecvWr { wr_id: RECV, sges: &sges })?;
+            self.posted += 1;
+        }
+        Ok(())
+    }
+
+    fn post_send(&mut self) -> Result<(), PingpongError> {
+        if self.rules.check && self.side == Side::Client {
+            make_message(self.sent, &mut self.bytes);
+            self.mr.buffer().write_at(0, &self.bytes)?;
+        }
+        self.qp.post_send(&SendWr {
+            wr_id: SEND,
+            op: SendOp::Send { imm: None },
+            flags: SendFlags::SIGNALED,
+            data: SendData::Sges(&[self.mr.sge(0..self.rules.size as usize)]),
+        })?;
+        Ok(())
+    }
+
+    /// Plays until every message has gone both ways; returns how long it took.
+    fn run(&mut self) -> Result<Duration, PingpongError> {
+        let start = Instant::now();
+        self.last_progress = start;
+        if self.side == Side::Client {
+            self.post_send()?;
+            self.pending = RECV | SEND;
+        }
+        let iters = u64::from(self.rules.iters);
+        let mut completions = Vec::with_capacity(16);
+        while self.received < iters || self.sent < iters {
+            self.await_completions(&mut completions)?;
+            for completion in completions.drain(..) {
+                self.handle(&completion)?;
+            }
+            self.last_progress = Instant::now();
+        }
+        Ok(self.last_progress - start)
+    }
+
+    /// Polls, or sleeps, until there is a completion.
+    fn await_completions(&self, to: &mut Vec<WorkCompletion>) -> Result<(), PingpongError> {
+        let mut idle = 0u32;
+        while self.cq.poll(16, to) == 0 {
+            if let Some(channel) = &self.channel {
+                match channel.wait(STALL) {
+                    Ok(_) => {}
+                    Err(WaitError::TimedOut(_)) => return Err(self.stalled()),
+                    Err(error) => return Err(error.into()),
+                }
+                // Before polling: a completion in between raises the next event.
+                self.cq.req_notify(false);
+                continue;
+            }
+            idle += 1;
+            if idle.is_multiple_of(SPINS) {
+                std::thread::yield_now();
+                if self.last_progress.elapsed() > STALL {
+                    return Err(self.stalled());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn stalled(&self) -> PingpongError {
+        PingpongError::Stalled { stall: STALL, received: self.received, sent: self.sent }
+    }
+
+    fn handle(&mut self, completion: &WorkCompletion) -> Result<(), PingpongError> {
+        let WorkCompletion { wr_id, status, byte_len, .. } = *completion;
+        if status != WcStatus::Success {
+            let what = if wr_id == SEND { "a SEND" } else { "a receive" };
+            let after = self.last_progress.elapsed();
+            return Err(PingpongError::Completion { what, status, after });
+        }
+        match wr_id {
+            SEND => self.sent += 1,
+            RECV => {
+                self.posted -= 1;
+                self.check_message(byte_len)?;
+                self.received += 1;
+                if self.posted <= 1 {
+                    self.post_receives()?;
+                }
+            }
+            _ => return Err(PingpongError::UnknownCompletion { wr_id }),
+        }
+        self.pending &= !wr_id;
+        if self.sent < u64::from(self.rules.iters) && self.pending == 0 {
+            self.post_send()?;
+            self.pending = RECV | SEND;
+        }
+        Ok(())
+    }
+
+    /// Checks the message that just came, while the other end waits for the next one.
+    ///
+    /// A server sends back the bytes that came, so what the client gets is what it sent, byte for
+    /// byte; its messages all differ.
+    fn check_message(&mut self, byte_len: u32) -> Result<(), PingpongError> {
+        let message = self.received;
+        if byte_len != self.rules.size {
+            let wanted = self.rules.size as usize;
+            return Err(PingpongError::Length { message, got: byte_len, wanted });
+        }
+        if !self.rules.check {
+            return Ok(());
+        }
+        match self.side {
+            Side::Client => {
+                let mut got = vec![0; self.bytes.len()];
+                self.mr.buffer().read_at(0, &mut got)?;
+                match got.iter().zip(&self.bytes).position(|(got, sent)| got != sent) {
+                    Some(offset) => {
+                        Err(PingpongError::Data { what: "the echo of message", message, offset })
+                    }
+                    None => Ok(()),
+                }
+            }
+            Side::Server => self.check_page_starts(),
+        }
+    }
+
+    fn check_page_starts(&self) -> Result<(), PingpongError> {
+        for offset in (0..self.rules.size as usize).step_by(PAGE) {
+            let mut got = [0];
+            self.mr.buffer().read_at(offset, &mut got)?;
+            if got != [0] {
+                return Err(PingpongError::PageStart { offset, got: got[0] });
+            }
+        }
+        Ok(())
+    }
+
+    /// What the server of `ibv_rc_pingpong` checks, when everything has arrived.
+    fn check_end(&self) -> Result<(), PingpongError> {
+        if self.rules.check { self.check_page_starts() } else { Ok(()) }
+    }
+}
+
+/// Makes message `index` of a client that checks: bytes of its own, with the zeros that the server of
+/// `ibv_rc_pingpong -c` wants.
+fn make_message(index: u64, to: &mut [u8]) {
+    // Far apart, since a pattern of the next seed is this one shifted by a word.
+    pattern::fill(index << 32, to);
+    to.iter_mut().step_by(PAGE).for_each(|byte| *byte = 0);
+}
+
+fn check_remote(own: Gid, remote: Gid) -> Result<(), PingpongError> {
+    if remote.is_zero() {
+        return Err(PingpongError::NoRemoteGid);
+    }
+    if own.to_ip().is_ipv6() != remote.to_ip().is_ipv6() {
+        return Err(PingpongError::FamiliesDiffer { own, remote });
+    }
+    Ok(())
+}
+
+/// Stays to answer for as long as the other end may need it.
+///
+/// Our last completion says that we need nothing more, not that the other end does not: the
+/// acknowledgement of its last message may have been lost, and only we can send it again. An end
+/// of urxe says when it has all its completions, so that is waited for. An end that closed its
+/// connection right after the exchange, as `ibv_rc_pingpong` does, cannot say so: there we stay
+/// until no packet has come for longer than its timeout.
+fn linger(context: &Context, cq: &CompletionQueue, mut stream: TcpStream) {
+    exchange::send_finished(&mut stream);
+    let start = Instant::now();
+    let packets = || context.counter(Counter::rcvd_pkts);
+    let (mut seen, mut last) = (packets(), start);
+    let mut completions = Vec::new();
+    loop {
+        // Nothing is expected any more; polling receives, and answers.
+        cq.poll(1, &mut completions);
+        completions.clear();
+        let now = Instant::now();
+        if packets() != seen {
+            (seen, last) = (packets(), now);
+        }
+        let is_over = match exchange::peer(&stream) {
+            Peer::Playing => false,
+            Peer::Finished => true,
+            Peer::Silent => now - last > LINGER_QUIET,
+        };
+        if is_over || now - start > LINGER_MAX {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}

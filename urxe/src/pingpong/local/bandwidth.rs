@@ -1,0 +1,306 @@
+//! How much one queue pair carries: WRITE, READ and SEND, with many messages under way.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ibverbs_api::{SendData, SendFlags, SendOp, SendWr, Sge, WaitError, WcOpcode, WorkCompletion};
+
+use super::Config;
+use super::end::{End, Pair};
+use crate::pingpong::error::PingpongError;
+use crate::pingpong::pattern;
+
+/// How long nothing may complete.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Every so many messages of SEND and READ are compared whole while the clock runs: a message
+/// takes about as long as comparing it, so more often would distort the figure.
+const SAMPLE: u64 = 64;
+/// Bytes of the number that each message begins with.
+const STAMP: usize = 8;
+/// Completions taken at a time.
+const POLL_BATCH: usize = 16;
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Operation {
+    Write,
+    Read,
+    Send,
+}
+
+impl Operation {
+    pub(super) const ALL: [Self; 3] = [Self::Write, Self::Read, Self::Send];
+
+    /// Its name, as the specification spells it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Write => "WRITE",
+            Self::Read => "READ",
+            Self::Send => "SEND",
+        }
+    }
+}
+
+/// Bytes a second of an operation that runs for `duration`. The data is checked.
+///
+/// The active end fills its buffer with a pattern (of READ: the passive one), and each message
+/// begins with its number, which it has when it is posted. `seed` differs from one measurement to the
+/// next, so that bytes left from an earlier one are wrong.
+pub(super) fn measure(
+    pair: &Pair,
+    config: &Config,
+    operation: Operation,
+    duration: Duration,
+    seed: u64,
+) -> Result<f64, PingpongError> {
+    let run = Run {
+        pair,
+        operation,
+        seed: seed << 40,
+        depth: config.depth,
+        total: AtomicU64::new(u64::MAX),
+        failed: AtomicBool::new(false),
+    };
+    run.prepare()?;
+    let (messages, elapsed) = thread::scope(|scope| {
+        let serving = scope.spawn(|| run.guard(|| run.serve()));
+        let driven = run.guard(|| {
+            let driven = run.drive(duration)?;
+            run.total.store(driven.0, Ordering::Release);
+            Ok(driven)
+        });
+        let served = serving.join().map_err(|_| PingpongError::Panicked)?;
+        match (driven, served) {
+            // The active end only gave up since the other one had failed.
+            (Err(PingpongError::Wait(_)), Err(served)) => Err(served),
+            (driven, served) => driven.and_then(|driven| served.map(|()| driven)),
+        }
+    })?;
+    run.check_all(messages)?;
+    Ok((messages * pair.active.size as u64) as f64 / elapsed.as_secs_f64())
+}
+
+/// One measurement.
+struct Run<'a> {
+    pair: &'a Pair,
+    operation: Operation,
+    seed: u64,
+    depth: usize,
+    /// Messages that the active end completed, once it has finished; before that, the maximum.
+    total: AtomicU64,
+    /// Set when one end cannot go on.
+    failed: AtomicBool,
+}
+
+impl Run<'_> {
+    /// Tells the other end when this one cannot go on.
+    fn guard<T>(
+        &self,
+        play: impl FnOnce() -> Result<T, PingpongError>,
+    ) -> Result<T, PingpongError> {
+        let result = play();
+        if result.is_err() {
+            self.failed.store(true, Ordering::Release);
+        }
+        result
+    }
+
+    /// The end that the bytes come from.
+    fn source(&self) -> &End {
+        match self.operation {
+            Operation::Read => &self.pair.passive,
+            Operation::Write | Operation::Send => &self.pair.active,
+        }
+    }
+
+    /// The end that the bytes go to.
+    fn target(&self) -> &End {
+        match self.operation {
+            Operation::Read => &self.pair.active,
+            Operation::Write | Operation::Send => &self.pair.passive,
+        }
+    }
+
+    fn slot_seed(&self, slot: usize) -> u64 {
+        // Far apart, since neighbouring patterns resemble each other.
+        self.seed | (slot as u64) << 24
+    }
+
+    /// Fills the source and clears the target.
+    fn prepare(&self) -> Result<(), PingpongError> {
+        let (source, target) = (self.source(), self.target());
+        let mut bytes = vec![0; source.size];
+        for slot in 0..self.depth {
+            target.mr.buffer().write_at(target.offset(slot), &vec![0; target.size])?;
+            pattern::fill(self.slot_seed(slot), &mut bytes);
+            // What READ fetches is not stamped one by one: no one says when it was fetched.
+            bytes[..STAMP].copy_from_slice(&(slot as u64).to_le_bytes());
+            source.mr.buffer().write_at(source.offset(slot), &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the send queue full until the time is over, then until all is done; returns how many
+    /// messages it were, and how long they took.
+    fn drive(&self, duration: Duration) -> Result<(u64, Duration), PingpongError> {
+        let end = &self.pair.active;
+        let depth = self.depth as u64;
+        let sges: Vec<[Sge; 1]> = (0..self.depth).map(|slot| end.sge(slot)).collect();
+        // Some lists are under way while the next is posted.
+        let batch = (depth / 4).clamp(1, POLL_BATCH as u64);
+        let mut list = Vec::with_capacity(POLL_BATCH);
+        let mut completions = Vec::with_capacity(POLL_BATCH);
+        let mut scratch = vec![0; end.size];
+        let (mut posted, mut done) = (0u64, 0u64);
+        let start = Instant::now();
+        let (mut last_progress, mut is_over) = (start, false);
+        loop {
+            // Whole rounds of the slots, so that the next measurement begins at the first one.
+            while !(is_over && posted % depth == 0) {
+                let next = posted + batch.min(depth - posted % depth);
+                if next - done > depth {
+                    break;
+                }
+                list.clear();
+                for message in posted..next {
+                    list.push(self.request(message, message + 1 == next, &sges)?);
+                }
+                end.qp.post_send_list(&list)?;
+                posted = next;
+            }
+            completions.clear();
+            end.poll(POLL_BATCH, &mut completions)?;
+            let now = Instant::now();
+            is_over = now - start >= duration;
+            if let Some(last) = completions.last() {
+                let until = last.wr_id + 1;
+                if self.operation == Operation::Read {
+                    self.check_samples(done..until, &mut scratch)?;
+                }
+                (done, last_progress) = (until, now);
+                if is_over && done == posted && posted % depth == 0 {
+                    return Ok((done, now - start));
+                }
+            } else if now - last_progress > PATIENCE || self.failed.load(Ordering::Relaxed) {
+                return Err(WaitError::TimedOut(now - last_progress).into());
+            }
+        }
+    }
+
+    /// The request of a message; one completion tells of a whole list, that of its last one.
+    fn request<'s>(
+        &self,
+        message: u64,
+        is_last: bool,
+        sges: &'s [[Sge; 1]],
+    ) -> Result<SendWr<'s>, PingpongError> {
+        let slot = self.slot_of(message);
+        let (active, passive) = (&self.pair.active, &self.pair.passive);
+        let remote = passive.mr.remote_addr(passive.offset(slot));
+        let op = match self.operation {
+            Operation::Write => SendOp::Write { remote, imm: None },
+            Operation::Read => SendOp::Read { remote },
+            Operation::Send => SendOp::Send { imm: None },
+        };
+        if self.operation != Operation::Read {
+            active.mr.buffer().write_at(active.offset(slot), &message.to_le_bytes())?;
+        }
+        let data = SendData::Sges(&sges[slot]);
+        let flags = if is_last { SendFlags::SIGNALED } else { SendFlags::empty() };
+        Ok(SendWr { wr_id: message, op, flags, data })
+    }
+
+    const fn slot_of(&self, message: u64) -> usize {
+        (message % self.depth as u64) as usize
+    }
+
+    /// The passive end, until the active one has finished.
+    fn serve(&self) -> Result<(), PingpongError> {
+        match self.operation {
+            Operation::Send => self.receive(),
+            // One-sided: this program has nothing to do, the device's own thread serves.
+            Operation::Write | Operation::Read => Ok(()),
+        }
+    }
+
+    /// Takes messages in, and posts their receives again, in lists.
+    fn receive(&self) -> Result<(), PingpongError> {
+        let end = &self.pair.passive;
+        let sges: Vec<[Sge; 1]> = (0..self.depth).map(|slot| end.sge(slot)).collect();
+        let mut completions = Vec::with_capacity(POLL_BATCH);
+        let mut scratch = vec![0; end.size];
+        let (mut received, mut last_progress) = (0u64, Instant::now());
+        while received < self.total.load(Ordering::Acquire) {
+            completions.clear();
+            let count = end.poll(POLL_BATCH, &mut completions)?;
+            if count == 0 {
+                if last_progress.elapsed() > PATIENCE || self.failed.load(Ordering::Relaxed) {
+                    return Err(WaitError::TimedOut(last_progress.elapsed()).into());
+                }
+                continue;
+            }
+            for (message, completion) in (received..).zip(&completions) {
+                self.check_arrival(message, completion)?;
+            }
+            let next = received + count as u64;
+            self.check_samples(received..next, &mut scratch)?;
+            let slots = (received..next).map(|message| self.slot_of(message));
+            let list: Vec<_> = slots.map(|slot| End::receive(slot, &sges[slot])).collect();
+            end.qp.post_recv_list(&list)?;
+            (received, last_progress) = (next, Instant::now());
+        }
+        Ok(())
+    }
+
+    fn check_arrival(
+        &self,
+        message: u64,
+        completion: &WorkCompletion,
+    ) -> Result<(), PingpongError> {
+        let end = self.target();
+        let wanted = end.size;
+        if completion.opcode != WcOpcode::Recv || completion.byte_len as usize != wanted {
+            return Err(PingpongError::Length { message, got: completion.byte_len, wanted });
+        }
+        let mut stamp = [0; STAMP];
+        end.mr.buffer().read_at(end.offset(self.slot_of(message)), &mut stamp)?;
+        if u64::from_le_bytes(stamp) != message {
+            return Err(PingpongError::Data { what: self.operation.name(), message, offset: 0 });
+        }
+        Ok(())
+    }
+
+    fn check_samples(
+        &self,
+        messages: std::ops::Range<u64>,
+        scratch: &mut [u8],
+    ) -> Result<(), PingpongError> {
+        let mut sampled = messages.filter(|message| message % SAMPLE == 0);
+        sampled.try_for_each(|message| self.check_whole(message, scratch))
+    }
+
+    /// Checks every byte of a message in its slot of the target.
+    fn check_whole(&self, message: u64, scratch: &mut [u8]) -> Result<(), PingpongError> {
+        let (end, slot) = (self.target(), self.slot_of(message));
+        end.mr.buffer().read_at(end.offset(slot), scratch)?;
+        let what = self.operation.name();
+        let stamp = if self.operation == Operation::Read { slot as u64 } else { message };
+        if scratch[..STAMP] != stamp.to_le_bytes() {
+            return Err(PingpongError::Data { what, message, offset: 0 });
+        }
+        // The pattern is as if the number did not stand over its start.
+        pattern::fill(self.slot_seed(slot), &mut scratch[..STAMP]);
+        match pattern::first_difference(self.slot_seed(slot), scratch) {
+            Some(offset) => Err(PingpongError::Data { what, message, offset }),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks every byte of the last message of each slot.
+    fn check_all(&self, messages: u64) -> Result<(), PingpongError> {
+        let mut scratch = vec![0; self.target().size];
+        let first = messages.saturating_sub(self.depth as u64);
+        (first..messages).try_for_each(|message| self.check_whole(message, &mut scratch))
+    }
+}

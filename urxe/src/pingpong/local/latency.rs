@@ -1,0 +1,201 @@
+//! How long a small message takes: SEND there and back, both ends polling.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ibverbs_api::{SendData, SendFlags, SendOp, SendWr, WaitError, WcOpcode, WorkCompletion};
+
+use super::end::{End, Pair};
+use super::report::Quantiles;
+use crate::pingpong::error::PingpongError;
+use crate::pingpong::pattern;
+
+/// Slots of an end: one to send from, the others to receive into.
+pub(super) const SLOTS: usize = 4;
+/// The slot to send from.
+const SEND_SLOT: usize = 0;
+/// Exchanges before those that count.
+const WARM_UP: u64 = 50;
+/// How long a message may take: everything is in this process, so nothing good takes this long.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Empty polls in a row before the core is offered to others.
+const SPINS: u32 = 200;
+
+/// Plays `iters` exchanges of messages of `size` bytes; every byte of each is checked.
+pub(super) fn measure(pair: &Pair, size: usize, iters: u32) -> Result<Quantiles, PingpongError> {
+    let count = u64::from(iters) + WARM_UP;
+    let failed = AtomicBool::new(false);
+    let client = Player::new(&pair.active, 0, size, &failed);
+    let server = Player::new(&pair.passive, 1, size, &failed);
+    pair.active.post_receives(SEND_SLOT + 1..SLOTS)?;
+    pair.passive.post_receives(SEND_SLOT + 1..SLOTS)?;
+    let mut round_trips = thread::scope(|scope| {
+        let serving = scope.spawn(move || server.guard(|server| server.serve(count)));
+        let played = client.guard(|client| client.play(count));
+        let served = serving.join().map_err(|_| PingpongError::Panicked)?;
+        match (played, served) {
+            // The client only gave up since the server had failed.
+            (Err(PingpongError::Wait(_)), Err(served)) => Err(served),
+            (played, served) => served.and(played),
+        }
+    })?;
+    Ok(Quantiles::of_halves(&mut round_trips))
+}
+
+/// A message that came.
+#[derive(Clone, Copy)]
+struct Arrival {
+    slot: usize,
+    byte_len: u32,
+    at: Instant,
+}
+
+/// One end of the exchange.
+struct Player<'a> {
+    end: &'a End,
+    /// 0 or 1: the messages of both differ.
+    side: u64,
+    size: usize,
+    /// Set when one end cannot go on.
+    failed: &'a AtomicBool,
+    /// The message that came and was not taken yet.
+    arrived: Option<Arrival>,
+    /// What was sent may have to be sent again, so its slot must stay as it is.
+    unacked: bool,
+    bytes: Vec<u8>,
+    completions: Vec<WorkCompletion>,
+}
+
+impl<'a> Player<'a> {
+    fn new(end: &'a End, side: u64, size: usize, failed: &'a AtomicBool) -> Self {
+        let (bytes, completions) = (vec![0; size], Vec::with_capacity(SLOTS));
+        Self { end, side, size, failed, arrived: None, unacked: false, bytes, completions }
+    }
+
+    /// Tells the other end when this one cannot go on.
+    fn guard<T>(
+        mut self,
+        play: impl FnOnce(&mut Self) -> Result<T, PingpongError>,
+    ) -> Result<T, PingpongError> {
+        let result = play(&mut self);
+        if result.is_err() {
+            self.failed.store(true, Ordering::Release);
+        }
+        result
+    }
+
+    /// Sends `count` messages and awaits the answer to each; returns how long those that count took.
+    ///
+    /// Messages are made and checked while no clock runs.
+    fn play(&mut self, count: u64) -> Result<Vec<Duration>, PingpongError> {
+        let mut round_trips = Vec::new();
+        for message in 0..count {
+            self.make(message)?;
+            let start = Instant::now();
+            self.send()?;
+            let arrival = self.take_arrival()?;
+            if message >= WARM_UP {
+                round_trips.push(arrival.at - start);
+            }
+            self.check(message, arrival)?;
+        }
+        self.await_ack()?;
+        Ok(round_trips)
+    }
+
+    /// Answers `count` messages. The answer is made before the message comes, and the message checked
+    /// while the answer is under way, so neither takes part in the time.
+    fn serve(&mut self, count: u64) -> Result<(), PingpongError> {
+        for message in 0..count {
+            self.make(message)?;
+            let arrival = self.take_arrival()?;
+            self.send()?;
+            self.check(message, arrival)?;
+        }
+        self.await_ack()
+    }
+
+    /// Puts the next message into its slot, once that is free.
+    fn make(&mut self, message: u64) -> Result<(), PingpongError> {
+        self.await_ack()?;
+        pattern::fill(seed(self.side, message), &mut self.bytes);
+        Ok(self.end.mr.buffer().write_at(self.end.offset(SEND_SLOT), &self.bytes)?)
+    }
+
+    fn send(&mut self) -> Result<(), PingpongError> {
+        self.unacked = true;
+        Ok(self.end.qp.post_send(&SendWr {
+            wr_id: SEND_SLOT as u64,
+            op: SendOp::Send { imm: None },
+            flags: SendFlags::SIGNALED,
+            data: SendData::Sges(&self.end.sge(SEND_SLOT)),
+        })?)
+    }
+
+    /// Checks a message of the other end, and posts its slot again.
+    fn check(&mut self, message: u64, arrival: Arrival) -> Result<(), PingpongError> {
+        let Arrival { slot, byte_len, .. } = arrival;
+        if byte_len as usize != self.size {
+            return Err(PingpongError::Length { message, got: byte_len, wanted: self.size });
+        }
+        self.end.mr.buffer().read_at(self.end.offset(slot), &mut self.bytes)?;
+        match pattern::first_difference(seed(1 - self.side, message), &self.bytes) {
+            Some(offset) => Err(PingpongError::Data { what: "SEND", message, offset }),
+            None => self.end.post_receives(slot..slot + 1),
+        }
+    }
+
+    fn take_arrival(&mut self) -> Result<Arrival, PingpongError> {
+        self.poll_until(|player| player.arrived.take())
+    }
+
+    fn await_ack(&mut self) -> Result<(), PingpongError> {
+        self.poll_until(|player| (!player.unacked).then_some(()))
+    }
+
+    /// Polls until `ready` gives something.
+    fn poll_until<T>(
+        &mut self,
+        ready: impl Fn(&mut Self) -> Option<T>,
+    ) -> Result<T, PingpongError> {
+        let (mut idle, start) = (0u32, Instant::now());
+        loop {
+            if let Some(value) = ready(self) {
+                return Ok(value);
+            }
+            self.completions.clear();
+            if self.end.poll(SLOTS, &mut self.completions)? == 0 {
+                idle += 1;
+                if idle.is_multiple_of(SPINS) {
+                    self.rest(start)?;
+                }
+                continue;
+            }
+            idle = 0;
+            for completion in &self.completions {
+                match completion.opcode {
+                    WcOpcode::Send => self.unacked = false,
+                    _ => {
+                        let (slot, byte_len) = (completion.wr_id as usize, completion.byte_len);
+                        self.arrived = Some(Arrival { slot, byte_len, at: Instant::now() });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Offers the core to others, after having polled in vain for a while.
+    fn rest(&self, since: Instant) -> Result<(), PingpongError> {
+        thread::yield_now();
+        if since.elapsed() > PATIENCE || self.failed.load(Ordering::Acquire) {
+            return Err(WaitError::TimedOut(PATIENCE).into());
+        }
+        Ok(())
+    }
+}
+
+/// The pattern of a message; far apart, since those of neighbouring seeds resemble each other.
+const fn seed(side: u64, message: u64) -> u64 {
+    (message << 1 | side) << 32
+}

@@ -1,0 +1,49 @@
+//! `urxe pingpong`: messages to and fro, checked and timed.
+//!
+//! Without a host both ends are in this process ([`local`]). `--server` and HOST play with another
+//! process, which may be `ibv_rc_pingpong`: they meet over TCP ([`exchange`]), choose device and GID
+//! ([`port`]) and play ([`game`], under [`remote`]).
+
+mod args;
+mod error;
+mod exchange;
+mod game;
+mod local;
+mod pattern;
+mod port;
+mod remote;
+
+use std::process::ExitCode;
+
+pub(crate) use args::Args;
+
+use args::Mode;
+use error::PingpongError;
+
+/// The exit status when the work failed or data was wrong.
+const STATUS_FAILED: u8 = 1;
+/// The exit status when the arguments contradict each other (clap's for bad usage).
+const STATUS_USAGE: u8 = 2;
+
+/// Plays, prints what it took, and says how it went.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let result = match args.mode() {
+        Ok(Mode::Local(config)) => local::run(&config),
+        Ok(Mode::Remote(config)) => remote::run(&config),
+        Err(usage) => {
+            eprintln!("urxe pingpong: {usage}");
+            return ExitCode::from(STATUS_USAGE);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads has seen enough, as with `urxe pingpong | head`.
+        Err(PingpongError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("urxe pingpong: {error}");
+            ExitCode::from(STATUS_FAILED)
+        }
+    }
+}
