@@ -1,4 +1,5 @@
-//! What the tests of urxe share: network namespaces, captures, tshark and the built command.
+//! What the tests of urxe share: network namespaces, captures, tshark, the built command, and
+//! simulations of whole devices.
 //!
 //! Nothing here is part of a product. Errors are typed all the same, since a test that fails in
 //! its set-up should say why.
@@ -9,4 +10,5 @@ pub mod capture;
 pub mod netns;
 pub mod process;
 pub mod scratch;
+pub mod sim;
 pub mod tshark;
