@@ -175,11 +175,11 @@ fn r51_no_wake_up_is_lost_while_both_ends_sleep() {
     std::thread::scope(|scope| {
         scope.spawn(|| run(&one, &channels[0], true));
         let round_trips = run(&two, &channels[1], false);
-        let (fast, median) = (round_trips[round_trips.len() / 10], round_trips[2500]);
-        println!("round trips, both ends asleep: {fast:?} (one in ten), {median:?} (median)");
+        let median = round_trips[round_trips.len() / 2];
+        println!("{median:?} a round trip, both ends asleep (median)");
         // Who sleeps to the end of a lease of 1 ms at each message was not handed the sockets. A
-        // busy machine delays many, but not nearly all.
-        assert!(fast < Duration::from_micros(500), "{fast:?}");
+        // busy machine delays many, but not most.
+        assert!(median < Duration::from_micros(500), "{median:?}");
     });
 }
 
