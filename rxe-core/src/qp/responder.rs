@@ -516,7 +516,11 @@ impl Responder {
     }
 
     fn push_nak(&mut self, syndrome: Syndrome) {
-        self.replies.push_back(Reply::Acknowledge { psn: self.expected, msn: self.msn, syndrome });
+        let nak = Reply::Acknowledge { psn: self.expected, msn: self.msn, syndrome };
+        // Copies of a packet that meets no receive are answered by one NAK.
+        if self.replies.back() != Some(&nak) {
+            self.replies.push_back(nak);
+        }
     }
 
     /// Builds the next packet of the oldest reply into `buf`; the bytes written, 0 when none is

@@ -10,7 +10,9 @@
 mod common;
 
 mod addressing;
+mod completions;
 mod errors;
+mod hostile;
 mod requester;
 mod responder;
 mod script;

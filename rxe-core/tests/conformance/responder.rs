@@ -463,12 +463,14 @@ fn a_missing_receive_is_told_each_time_and_later_packets_meet_silence() {
     let mut s = Script::rts();
     s.rx(&send_only(0, &[1]).a()).tx([rnr(0, 12, 0)]);
     s.rx(&send_only(1, &[2]).a()).rx(&send_only(2, &[3]).a()).quiet();
+    // Copies that come together are answered together.
+    s.rx(&send_only(0, &[1]).a()).rx(&send_only(0, &[1]).a()).tx([rnr(0, 12, 0)]);
     s.rx(&send_only(0, &[1]).a()).tx([rnr(0, 12, 0)]);
     s.recv(1, 8).recv(2, 8);
     s.rx(&send_only(1, &[2]).a()).quiet().done([]);
     s.rx(&send_only(0, &[1]).a()).rx(&send_only(1, &[2]).a()).tx([ack(1, 2)]);
     s.done([(1, Success), (2, Success)]);
-    assert_eq!(s.count(Counter::send_rnr_err), 2);
+    assert_eq!(s.count(Counter::send_rnr_err), 4);
 }
 
 #[test]

@@ -16,9 +16,9 @@ use crate::common::{Host, init_mask, rtr_mask, rts_mask};
 /// The path MTU of all scripts.
 pub const MTU: usize = 256;
 /// The first PSN that the host sends: the script's 0.
-const HOST_PSN: Psn = Psn::new(0xff_fffe);
+pub const HOST_PSN: Psn = Psn::new(0xff_fffe);
 /// The first PSN that the peer sends.
-const PEER_PSN: Psn = Psn::new(0xff_fffd);
+pub const PEER_PSN: Psn = Psn::new(0xff_fffd);
 /// The QP that the test plays.
 pub const PEER_QPN: Qpn = Qpn::new(0x02_0042);
 
