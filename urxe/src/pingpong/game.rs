@@ -27,8 +27,9 @@ const PAGE: usize = 4096;
 /// Silence after which the other end counts as gone. A peer in an emulator is slow, and its own
 /// retries take seconds; so this is long.
 const STALL: Duration = Duration::from_secs(30);
-/// Empty polls in a row before the core is offered to others.
-const SPINS: u32 = 200;
+/// Empty polls in a row before the core is offered to others: about as long as a message takes. Where
+/// both ends share a core, they wait for each other no longer than that.
+const SPINS: u32 = 16;
 /// How long after the last packet an end that keeps no TCP connection may still want an answer: it
 /// resends after 67 ms (timeout 14), so this is three times its turn.
 const LINGER_QUIET: Duration = Duration::from_millis(200);

@@ -18,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const SAMPLE: u64 = 64;
 /// Bytes of the number that each message begins with.
 const STAMP: usize = 8;
+/// Receives posted for each message that may be under way: a message counts as sent when it has
+/// arrived, and its receive is posted again a little later.
+pub(super) const RECEIVES: usize = 2;
 /// Completions taken at a time.
 const POLL_BATCH: usize = 16;
 
@@ -60,6 +63,7 @@ pub(super) fn measure(
         seed: seed << 40,
         depth: config.depth,
         total: AtomicU64::new(u64::MAX),
+        received: AtomicU64::new(0),
         failed: AtomicBool::new(false),
     };
     run.prepare()?;
@@ -89,6 +93,10 @@ struct Run<'a> {
     depth: usize,
     /// Messages that the active end completed, once it has finished; before that, the maximum.
     total: AtomicU64,
+    /// Messages whose receives the passive end has posted again. It stands for the credits that a
+    /// program grants its peer: whoever sends more than receives are posted runs into RNR NAKs, and
+    /// then waits for the RNR timer.
+    received: AtomicU64,
     /// Set when one end cannot go on.
     failed: AtomicBool,
 }
@@ -131,8 +139,11 @@ impl Run<'_> {
     fn prepare(&self) -> Result<(), PingpongError> {
         let (source, target) = (self.source(), self.target());
         let mut bytes = vec![0; source.size];
+        let nothing = vec![0; target.size];
+        for slot in 0..self.target_slots() {
+            target.mr.buffer().write_at(target.offset(slot), &nothing)?;
+        }
         for slot in 0..self.depth {
-            target.mr.buffer().write_at(target.offset(slot), &vec![0; target.size])?;
             pattern::fill(self.slot_seed(slot), &mut bytes);
             // What READ fetches is not stamped one by one: no one says when it was fetched.
             bytes[..STAMP].copy_from_slice(&(slot as u64).to_le_bytes());
@@ -146,6 +157,8 @@ impl Run<'_> {
     fn drive(&self, duration: Duration) -> Result<(u64, Duration), PingpongError> {
         let end = &self.pair.active;
         let depth = self.depth as u64;
+        // Whole rounds of the slots, so that the next measurement begins at the first one.
+        let round = self.target_slots() as u64;
         let sges: Vec<[Sge; 1]> = (0..self.depth).map(|slot| end.sge(slot)).collect();
         // Some lists are under way while the next is posted.
         let batch = (depth / 4).clamp(1, POLL_BATCH as u64);
@@ -156,10 +169,12 @@ impl Run<'_> {
         let start = Instant::now();
         let (mut last_progress, mut is_over) = (start, false);
         loop {
-            // Whole rounds of the slots, so that the next measurement begins at the first one.
-            while !(is_over && posted % depth == 0) {
+            if is_over && done == posted && posted % round == 0 {
+                return Ok((done, last_progress - start));
+            }
+            while !(is_over && posted % round == 0) {
                 let next = posted + batch.min(depth - posted % depth);
-                if next - done > depth {
+                if next - done > depth || next > self.granted() {
                     break;
                 }
                 list.clear();
@@ -179,12 +194,20 @@ impl Run<'_> {
                     self.check_samples(done..until, &mut scratch)?;
                 }
                 (done, last_progress) = (until, now);
-                if is_over && done == posted && posted % depth == 0 {
-                    return Ok((done, now - start));
-                }
             } else if now - last_progress > PATIENCE || self.failed.load(Ordering::Relaxed) {
                 return Err(WaitError::TimedOut(now - last_progress).into());
+            } else {
+                // What serves the other end may be waiting for this very core.
+                thread::yield_now();
             }
+        }
+    }
+
+    /// How many messages may be sent, all in all.
+    fn granted(&self) -> u64 {
+        match self.operation {
+            Operation::Send => self.received.load(Ordering::Acquire) + self.target_slots() as u64,
+            Operation::Write | Operation::Read => u64::MAX,
         }
     }
 
@@ -195,7 +218,7 @@ impl Run<'_> {
         is_last: bool,
         sges: &'s [[Sge; 1]],
     ) -> Result<SendWr<'s>, PingpongError> {
-        let slot = self.slot_of(message);
+        let slot = self.source_slot(message);
         let (active, passive) = (&self.pair.active, &self.pair.passive);
         let remote = passive.mr.remote_addr(passive.offset(slot));
         let op = match self.operation {
@@ -211,8 +234,22 @@ impl Run<'_> {
         Ok(SendWr { wr_id: message, op, flags, data })
     }
 
-    const fn slot_of(&self, message: u64) -> usize {
+    /// The slot that a message comes from.
+    const fn source_slot(&self, message: u64) -> usize {
         (message % self.depth as u64) as usize
+    }
+
+    /// The slot that a message goes to.
+    fn target_slot(&self, message: u64) -> usize {
+        (message % self.target_slots() as u64) as usize
+    }
+
+    /// Slots that messages go to in turn.
+    fn target_slots(&self) -> usize {
+        match self.operation {
+            Operation::Send => RECEIVES * self.depth,
+            Operation::Write | Operation::Read => self.depth,
+        }
     }
 
     /// The passive end, until the active one has finished.
@@ -227,7 +264,7 @@ impl Run<'_> {
     /// Takes messages in, and posts their receives again, in lists.
     fn receive(&self) -> Result<(), PingpongError> {
         let end = &self.pair.passive;
-        let sges: Vec<[Sge; 1]> = (0..self.depth).map(|slot| end.sge(slot)).collect();
+        let sges: Vec<[Sge; 1]> = (0..self.target_slots()).map(|slot| end.sge(slot)).collect();
         let mut completions = Vec::with_capacity(POLL_BATCH);
         let mut scratch = vec![0; end.size];
         let (mut received, mut last_progress) = (0u64, Instant::now());
@@ -238,6 +275,7 @@ impl Run<'_> {
                 if last_progress.elapsed() > PATIENCE || self.failed.load(Ordering::Relaxed) {
                     return Err(WaitError::TimedOut(last_progress.elapsed()).into());
                 }
+                thread::yield_now();
                 continue;
             }
             for (message, completion) in (received..).zip(&completions) {
@@ -245,9 +283,10 @@ impl Run<'_> {
             }
             let next = received + count as u64;
             self.check_samples(received..next, &mut scratch)?;
-            let slots = (received..next).map(|message| self.slot_of(message));
+            let slots = (received..next).map(|message| self.target_slot(message));
             let list: Vec<_> = slots.map(|slot| End::receive(slot, &sges[slot])).collect();
             end.qp.post_recv_list(&list)?;
+            self.received.store(next, Ordering::Release);
             (received, last_progress) = (next, Instant::now());
         }
         Ok(())
@@ -264,7 +303,7 @@ impl Run<'_> {
             return Err(PingpongError::Length { message, got: completion.byte_len, wanted });
         }
         let mut stamp = [0; STAMP];
-        end.mr.buffer().read_at(end.offset(self.slot_of(message)), &mut stamp)?;
+        end.mr.buffer().read_at(end.offset(self.target_slot(message)), &mut stamp)?;
         if u64::from_le_bytes(stamp) != message {
             return Err(PingpongError::Data { what: self.operation.name(), message, offset: 0 });
         }
@@ -282,8 +321,8 @@ impl Run<'_> {
 
     /// Checks every byte of a message in its slot of the target.
     fn check_whole(&self, message: u64, scratch: &mut [u8]) -> Result<(), PingpongError> {
-        let (end, slot) = (self.target(), self.slot_of(message));
-        end.mr.buffer().read_at(end.offset(slot), scratch)?;
+        let (end, slot) = (self.target(), self.source_slot(message));
+        end.mr.buffer().read_at(end.offset(self.target_slot(message)), scratch)?;
         let what = self.operation.name();
         let stamp = if self.operation == Operation::Read { slot as u64 } else { message };
         if scratch[..STAMP] != stamp.to_le_bytes() {
@@ -300,7 +339,7 @@ impl Run<'_> {
     /// Checks every byte of the last message of each slot.
     fn check_all(&self, messages: u64) -> Result<(), PingpongError> {
         let mut scratch = vec![0; self.target().size];
-        let first = messages.saturating_sub(self.depth as u64);
+        let first = messages.saturating_sub(self.target_slots() as u64);
         (first..messages).try_for_each(|message| self.check_whole(message, &mut scratch))
     }
 }

@@ -23,11 +23,11 @@ pub(super) struct End {
 impl End {
     fn new(context: &Context, slots: usize, size: usize) -> Result<Self, PingpongError> {
         let pd = context.alloc_pd()?;
-        let depth = slots as u32;
-        let cq = context.create_cq(2 * depth, None, 0)?;
+        let work = slots as u32;
+        let cq = context.create_cq(2 * work, None, 0)?;
         let caps = QpCaps {
-            max_send_wr: depth,
-            max_recv_wr: depth,
+            max_send_wr: work,
+            max_recv_wr: work,
             max_send_sge: 1,
             max_recv_sge: 1,
             max_inline_data: 0,
@@ -98,16 +98,16 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Makes two ends with `slots` messages of `size` bytes each, and connects them.
+    /// Makes two ends with room for so many messages of `size` bytes, and connects them.
     pub(super) fn connect(
         contexts: &[Context; 2],
         gid: &GidEntry,
         mtu: Mtu,
-        slots: usize,
+        [active, passive]: [usize; 2],
         size: usize,
     ) -> Result<Self, PingpongError> {
-        let active = End::new(&contexts[0], slots, size)?;
-        let passive = End::new(&contexts[1], slots, size)?;
+        let active = End::new(&contexts[0], active, size)?;
+        let passive = End::new(&contexts[1], passive, size)?;
         let port_num = u8::try_from(gid.port_num).unwrap_or(u8::MAX);
         let av = AddressVector { port_num, ..AddressVector::new(gid.gid, gid.gid_index) };
         active.qp.connect(&ConnectAttr::new(av, passive.qp.qpn(), mtu))?;

@@ -86,14 +86,15 @@ fn measure(config: &Config) -> Result<Report, PingpongError> {
     let largest = mtus.iter().copied().max().unwrap_or(Mtu::M256);
     let mut latencies = Vec::new();
     for size in LATENCY_SIZES {
-        let pair = Pair::connect(&contexts, &gid, largest, latency::SLOTS, size)?;
+        let pair = Pair::connect(&contexts, &gid, largest, [latency::SLOTS; 2], size)?;
         let one_way = latency::measure(&pair, size, config.iters)?;
         latencies.push(Latency { size, one_way });
     }
     let mut pairs = Vec::new();
     for mtu in mtus {
-        let pair = Pair::connect(&contexts, &gid, mtu, config.depth, config.size)?;
-        pair.passive.post_receives(0..config.depth)?;
+        let slots = [config.depth, bandwidth::RECEIVES * config.depth];
+        let pair = Pair::connect(&contexts, &gid, mtu, slots, config.size)?;
+        pair.passive.post_receives(0..slots[1])?;
         pairs.push((mtu, pair));
     }
     let rows = bandwidths(config, &gid, &pairs)?;
