@@ -62,7 +62,7 @@ pub(super) enum PingpongError {
     FamiliesDiffer { own: Gid, remote: Gid },
     #[error("{what} failed: {status} (status {}){}", *status as u32, hint(*status, *after))]
     Completion { what: &'static str, status: WcStatus, after: Duration },
-    #[error("a completion of work that was not posted: wr_id {wr_id}")]
+    #[error("a completion of work that nobody posted: wr_id {wr_id}")]
     UnknownCompletion { wr_id: u64 },
     #[error(
         "message {message} has {got} bytes, but {wanted} were sent: is -s the same at both ends?"

@@ -89,8 +89,8 @@ impl Report {
         writeln!(out)?;
         writeln!(
             out,
-            "bandwidth of one queue pair, messages of {size} bytes, {depth} under way; beside it \
-             the ratio to bare UDP sockets"
+            "bandwidth of one queue pair, messages of {size} bytes, {depth} under way, and the \
+             ratio to bare UDP sockets (UDP_SEGMENT, UDP_GRO); both ends poll"
         )?;
         write!(out, "{:>10}{:>14}", "path MTU", "bare UDP")?;
         for operation in Operation::ALL {
