@@ -29,6 +29,8 @@ pub struct Report {
     pub packets: u64,
     /// Packets dropped, doubled, moved, corrupted or delayed.
     pub faults: u64,
+    /// Hosts that were cut off for a while.
+    pub blackouts: u64,
     /// Packets that met a full receive buffer.
     pub overflows: u64,
     /// NAKs of the sequence received, and READs asked for again.
@@ -67,6 +69,7 @@ impl AddAssign for Report {
         self.bytes += other.bytes;
         self.packets += other.packets;
         self.faults += other.faults;
+        self.blackouts += other.blackouts;
         self.overflows += other.overflows;
         self.sequence_naks += other.sequence_naks;
         self.rnr_naks += other.rnr_naks;
@@ -82,7 +85,8 @@ impl fmt::Display for Report {
         let seconds = self.nanos as f64 / 1e9;
         write!(f, "{} runs, {:.1} s of virtual time: ", self.runs, seconds)?;
         write!(f, "{} requests, {} bytes, {} packets; ", self.requests, self.bytes, self.packets)?;
-        write!(f, "{} faults, {} overflows; ", self.faults, self.overflows)?;
+        write!(f, "{} faults, {} blackouts, ", self.faults, self.blackouts)?;
+        write!(f, "{} overflows; ", self.overflows)?;
         write!(f, "{} sequence NAKs, {} RNR NAKs, ", self.sequence_naks, self.rnr_naks)?;
         write!(f, "{} duplicates, ", self.duplicates)?;
         write!(f, "{} early resends, {} timeouts", self.early_resends, self.timeouts)

@@ -212,6 +212,7 @@ pub(super) struct World {
     by_qpn: HashMap<Qpn, usize>,
     /// When a cable is pulled out, and plugged in again; the last one first.
     pub(super) cables: Vec<(Instant, PortId, bool)>,
+    blackouts: u64,
     dice: Dice,
     now: Instant,
     bytes: u64,
@@ -221,7 +222,7 @@ impl World {
     pub(super) fn new(fabric: Fabric, seed: u64) -> Self {
         let (nodes, qps, by_qpn) = (Vec::new(), Vec::new(), HashMap::new());
         let (dice, now) = (Dice::new(seed), Instant::from_nanos(1));
-        Self { fabric, nodes, qps, by_qpn, cables: Vec::new(), dice, now, bytes: 0 }
+        Self { fabric, nodes, qps, by_qpn, cables: Vec::new(), blackouts: 0, dice, now, bytes: 0 }
     }
 
     /// Writes all frames to a file.
@@ -262,6 +263,7 @@ impl World {
     fn step(&mut self) -> Result<(), String> {
         while let Some((_, port, up)) = self.cables.pop_if(|(at, _, _)| *at <= self.now) {
             self.fabric.set_up(port, up);
+            self.blackouts += u64::from(!up);
         }
         for index in 0..self.qps.len() {
             self.post(index)?;
@@ -447,8 +449,8 @@ impl World {
 
     pub(super) fn report(&self) -> Report {
         let requests = self.qps.iter().map(|qp| qp.end.requests.len() as u64).sum();
-        let (bytes, nanos) = (self.bytes, self.now.as_nanos());
-        let mut report = Report { runs: 1, requests, bytes, nanos, ..Report::default() };
+        let (bytes, nanos, blackouts) = (self.bytes, self.now.as_nanos(), self.blackouts);
+        let mut report = Report { runs: 1, requests, bytes, nanos, blackouts, ..Report::default() };
         let mut ports: Vec<PortId> = self.nodes.iter().map(|node| node.port).collect();
         ports.dedup();
         for node in &self.nodes {
