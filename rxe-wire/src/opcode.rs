@@ -407,6 +407,8 @@ opcodes! {
         [RDETH, DETH, ATOMIC_ETH], None;
     RD_FETCH_ADD = 0x54, "RD FETCH_ADD", Rd, FetchAdd, Only, [RDETH, DETH, ATOMIC_ETH], None;
     RD_RESYNC = 0x55, "RD RESYNC", Rd, Resync, Only, [RDETH, DETH], None;
+    // Other RD requests all have DETH. The draft of Linux's FLUSH patches leaves it out here, and
+    // Linux never took that row; nobody is known to send this.
     RD_FLUSH = 0x5c, "RD FLUSH", Rd, Flush, Only, [RDETH, DETH, FETH, RETH], None;
     // === UD
     UD_SEND_ONLY = 0x64, "UD SEND_ONLY", Ud, Send, Only, [DETH], UpToMtu;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Checks (or fills in) the checksums and iCRCs of the hand-written frames.
+"""Checks (or fills in) the checksums and iCRCs of the frames in tests/vectors_blind.txt.
 
 Shares nothing with rxe-wire: zlib's CRC-32 over a copy of the packet in which what a router may
 change is all ones, after eight bytes of ones that stand for the local route header.
 
-    icrc_frames.py check FILE.txt      every frame in vectors_blind.txt; exit status 1 if one is wrong
+    icrc_frames.py check FILE.txt      every frame of the file; exit status 1 if one is wrong
     icrc_frames.py fill FILE.txt       writes the right values into the file
     icrc_frames.py pcap FILE.pcap ...  every RoCE frame of captures: shows that this script is right
 """

@@ -1,7 +1,7 @@
 //! Packets and frames written by hand, before this crate was read, by someone who knew only the
 //! layouts (`vectors_blind.txt`), against what this crate makes of them.
 //!
-//! The iCRCs in that file come from `testdata/icrc_frames.py`, which shares no code with this crate.
+//! The iCRCs in that file come from `testdata/icrc_frames.py`, which shares no code with it.
 #![allow(clippy::unwrap_used, reason = "a test may panic in its helpers too")]
 
 use std::collections::BTreeMap;
@@ -264,7 +264,7 @@ fn assert_found(vector: &Vector, found: &FoundMap) {
 #[test]
 fn packets_written_by_hand_decode_to_their_values() {
     let vectors = vectors("packet");
-    assert_eq!(vectors.len(), 33);
+    assert_eq!(vectors.len(), 34);
     for vector in vectors {
         let packet = Packet::parse(&vector.bytes).unwrap();
         let found = decoded(&packet);
