@@ -294,8 +294,15 @@ impl Machine {
     /// further than that copy, it has dropped everything behind it: go back to there. If it got
     /// further, only its answer was late.
     fn judge_early_resend(&mut self, cx: &mut ShardContext<'_>, in_flight: Load) {
-        let EarlyResend::Sent(end) = std::mem::take(&mut self.send.early_resend) else { return };
-        if self.send.una() != end || !self.send.is_outstanding() {
+        let una = self.send.una();
+        let early_resend = std::mem::take(&mut self.send.early_resend);
+        let EarlyResend::Sent(end) = early_resend else { return };
+        if una.is_before(end) {
+            // A READ, of which the answer is still coming in.
+            self.send.early_resend = early_resend;
+            return;
+        }
+        if una != end || !self.send.is_outstanding() {
             return;
         }
         let now = cx.now;

@@ -133,6 +133,19 @@ fn a_lost_read_request_or_last_response_is_asked_for_again() {
 }
 
 #[test]
+fn what_was_lost_behind_a_read_follows_when_its_answer_is_complete() {
+    let mut s = Script::rts();
+    let (data, answer) = (s.mem(0, 1), bytes(600, 1));
+    s.read(1, 600).send(2, 1).sent();
+    // The READ request and the NAK for it were lost, so the peer has dropped the SEND.
+    s.wait(EARLY).tx([read(0, far(0), 600)]);
+    s.rx(&resp_first(0, 1, &answer[..256])).quiet();
+    s.rx(&resp_middle(1, &answer[256..512])).quiet();
+    s.rx(&resp_last(2, 1, &answer[512..])).tx([send_only(3, &data).a()]).done([(1, Success)]);
+    s.rx(&ack(3, 2)).quiet().done([(2, Success)]);
+}
+
+#[test]
 fn the_short_timer_follows_the_round_trip() {
     let mut s = Script::rts();
     s.send(1, 1).sent();
