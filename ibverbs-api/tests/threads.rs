@@ -87,7 +87,7 @@ fn posts_are_not_lost_while_other_threads_query() {
                 }
             });
         }
-        for number in 1..=3000_u64 {
+        for number in 1..=1000_u64 {
             let word = number.to_le_bytes();
             let request = wr(number, write, SendFlags::SIGNALED, SendData::Inline(&word));
             one.qp.post_send(&request).unwrap();

@@ -1,0 +1,126 @@
+//! What a process pays: no descriptors, threads or memory lost, and no wake-ups while idle.
+//!
+//! One test in a binary of its own, since it counts what the whole process has.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
+mod common;
+
+use std::fs;
+use std::time::Duration;
+
+use common::*;
+use ibverbs_api::*;
+
+#[test]
+fn an_idle_process_sleeps_and_a_closed_device_leaves_nothing() {
+    nothing_wakes_while_idle();
+    nothing_is_left_after_closing();
+}
+
+/// Context switches of all threads but this one, by name.
+fn switches() -> Vec<(String, u64)> {
+    let own = rustix::thread::gettid().as_raw_nonzero().to_string();
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let mut all = Vec::new();
+    for task in tasks {
+        let path = task.unwrap().path();
+        let name = fs::read_to_string(path.join("comm")).unwrap().trim().to_owned();
+        if path.ends_with(&own) || !name.starts_with("urxe-") {
+            continue;
+        }
+        let status = fs::read_to_string(path.join("status")).unwrap();
+        let count = status
+            .lines()
+            .filter(|line| line.contains("ctxt_switches"))
+            .map(|line| line.split_whitespace().last().unwrap().parse::<u64>().unwrap())
+            .sum();
+        all.push((name, count));
+    }
+    all.sort_unstable();
+    all
+}
+
+fn nothing_wakes_while_idle() {
+    let mut options = options();
+    options.shards = 2;
+    let contexts = [open_with(options.clone()), open_with(options)];
+    let setup = Setup::default();
+    let channel = contexts[1].create_channel().unwrap();
+    let mut pairs = Vec::new();
+    for family in [Family::V4, Family::V6, Family::V4] {
+        let setup = Setup { family, ..setup.clone() };
+        let one = End::new(&contexts[0], &setup, None);
+        let two = End::new(&contexts[1], &setup, Some(&channel));
+        connect(&setup, (&contexts[0], &one.qp), (&contexts[1], &two.qp));
+        let (from, to) = (one.register(100_000), two.register(100_000));
+        for id in 0..20 {
+            let write = SendOp::Write { remote: to.remote_addr(0), imm: None };
+            one.post(id, write, &[from.sge(0..100_000)]);
+            one.post(id, SendOp::Read { remote: to.remote_addr(0) }, &[from.sge(0..100_000)]);
+            one.done();
+            one.done();
+            two.cq.poll(1, &mut Vec::new());
+        }
+        // One end has polled last, the other one has armed.
+        two.cq.req_notify(false);
+        two.cq.poll(1, &mut Vec::new());
+        pairs.push((one, two, from, to));
+    }
+    // Timers that were set for the traffic may still fire once.
+    std::thread::sleep(Duration::from_millis(500));
+    let before = switches();
+    assert_eq!(before.len(), 4, "a thread for each shard: {before:?}");
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(switches(), before, "a thread woke up with nothing to do");
+    // They do wake when there is something.
+    let (one, two, ..) = &pairs[0];
+    two.recv(1, &[]);
+    one.post(1, SEND, &[]);
+    assert_eq!(channel.wait(LONG).unwrap(), two.cq.id());
+    assert_ne!(switches(), before);
+}
+
+fn count(directory: &str) -> usize {
+    fs::read_dir(directory).unwrap().count()
+}
+
+/// Resident memory in KiB.
+fn resident() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+fn nothing_is_left_after_closing() {
+    let round = || {
+        let mut options = options();
+        options.shards = 2;
+        let context = open_with(options);
+        let channel = context.create_channel().unwrap();
+        let setup = Setup::default();
+        let one = End::new(&context, &setup, Some(&channel));
+        let two = End::new(&context, &Setup { family: Family::V6, ..setup }, None);
+        let buffer = one.register(4096);
+        for (end, family) in [(&one, Family::V4), (&two, Family::V6)] {
+            let setup = Setup { family, ..Setup::default() };
+            let own = gid(&context, family).gid;
+            end.qp.connect(&attr_to(&setup, &context, own, end.qp.qpn())).unwrap();
+        }
+        one.recv(1, &[buffer.sge(0..4096)]);
+        one.post(2, SEND, &[buffer.sge(0..64)]);
+        one.done();
+        one.done();
+    };
+    for _ in 0..20 {
+        round();
+    }
+    let before = (count("/proc/self/fd"), count("/proc/self/task"));
+    let memory = resident();
+    for _ in 0..200 {
+        round();
+    }
+    assert_eq!((count("/proc/self/fd"), count("/proc/self/task")), before);
+    let grown = resident().saturating_sub(memory);
+    assert!(grown < 4096, "{grown} KiB more after 200 devices were opened and closed");
+}
