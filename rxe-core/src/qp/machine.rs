@@ -103,10 +103,19 @@ impl Machine {
         self.needs_no_room() || self.send.wqes.len() > self.send.cursor.index
     }
 
-    /// Whether there is something to send that no full window holds up: replies, and a second copy
-    /// of what is under way.
+    /// Whether there is something to send that no full window holds up: replies, and the oldest
+    /// packet once more.
     pub(crate) fn needs_no_room(&self) -> bool {
-        self.responder.owes_reply() || self.send.early_resend == EarlyResend::Due
+        self.responder.owes_reply()
+            || self.send.early_resend == EarlyResend::Due
+            || self.send.is_rewound()
+    }
+
+    /// Whether the peer has not answered for so long that nothing is in its buffer any more: what
+    /// came has been handled, the rest is lost. Only the oldest packet is sent until it answers, and
+    /// the room in the window is for other queue pairs, whose ends may be alive.
+    fn is_silent(&self) -> bool {
+        self.completer.early_resends >= 2
     }
 
     /// Builds the next packet into `buf`.
@@ -143,6 +152,10 @@ impl Machine {
         let state = self.attr.state;
         // R5: nothing is sent before the peer's RNR timer has elapsed.
         if !matches!(state, QpState::Rts | QpState::Sqd) || self.timers.is_set(Timer::RnrWait) {
+            return Emit::Idle;
+        }
+        let resends = self.send.early_resend == EarlyResend::Due || self.send.is_rewound();
+        if self.is_silent() && !resends {
             return Emit::Idle;
         }
         let Some(window) = cx.windows.get(connection.window) else { return Emit::Idle };
@@ -339,6 +352,7 @@ impl Machine {
                 cx.counters.bump(Counter::early_resend);
                 self.completer.early_resends += 1;
                 self.send.early_resend = EarlyResend::Due;
+                self.sync_window(cx);
                 self.start_timers(cx);
             }
             Timer::AckTimeout if self.send.is_outstanding() => {
@@ -371,7 +385,7 @@ impl Machine {
 
     /// Brings the window's count of what is under way up to date.
     fn sync_window(&mut self, cx: &mut ShardContext<'_>) {
-        let in_flight = self.send.in_flight();
+        let in_flight = if self.is_silent() { Load::default() } else { self.send.in_flight() };
         let charged = std::mem::replace(&mut self.charged, in_flight);
         if let Some(window) = self.window(cx) {
             window.in_flight += in_flight;

@@ -128,7 +128,7 @@ impl Requester {
         let packet = queue.cursor.packet;
         let count = packets_to_chunk_end(&started, packet);
         let load = Load::of(count, started.packet_cost);
-        if !cx.window.has_room(load) {
+        if !cx.window.has_room(load) && !queue.is_rewound() {
             return Emit::NoRoom(load);
         }
         match build_read(cx, length, remote, &started, packet, count, buf) {
@@ -154,7 +154,8 @@ impl Requester {
     ) -> Emit {
         let started = queue.start(cx.mtu, |_| 0);
         let load = Load::of(1, started.packet_cost);
-        if !cx.window.has_room(load) {
+        let is_rewound = queue.is_rewound();
+        if !cx.window.has_room(load) && !is_rewound {
             return Emit::NoRoom(load);
         }
         let packet = queue.cursor.packet;
@@ -162,8 +163,10 @@ impl Requester {
         let psn = started.first_psn.plus(packet);
         let position = position(packet, started.packets);
         let fills_window = !cx.window.fits(Load::of(2, started.packet_cost));
-        let ack_req =
-            position.is_end() || fills_window || self.unacknowledged_run >= UNACKNOWLEDGED_RUN;
+        let ack_req = position.is_end()
+            || fills_window
+            || is_rewound
+            || self.unacknowledged_run >= UNACKNOWLEDGED_RUN;
         match build_data(cx, wqe, &started, packet, position, ack_req, buf) {
             Ok(len) => {
                 self.note_sent(cx, queue, psn, ack_req);

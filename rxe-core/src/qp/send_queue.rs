@@ -173,6 +173,12 @@ impl SendQueue {
         self.probe = None;
     }
 
+    /// Whether the oldest packet that is not acknowledged is to be sent again. It may always go,
+    /// however full the window is: without it there is no progress.
+    pub(crate) fn is_rewound(&self) -> bool {
+        self.cursor == self.oldest() && self.is_outstanding()
+    }
+
     /// Whether the cursor stands behind what was already sent once.
     pub(crate) fn is_resending(&self) -> bool {
         let at = self.wqes.get(self.cursor.index).and_then(|wqe| wqe.started);

@@ -73,7 +73,7 @@ fn bytes_that_reads_have_asked_for_count() {
 }
 
 /// A second QP of the same shard, to the same peer.
-fn second_qp(s: &mut Script) -> Arc<QueuePair> {
+fn second_qp(s: &mut Script, change: impl FnOnce(&mut QpAttr)) -> Arc<QueuePair> {
     let init = QpInit {
         qp_type: QpType::Rc,
         pd: s.host.pd,
@@ -83,7 +83,8 @@ fn second_qp(s: &mut Script) -> Arc<QueuePair> {
         signal_all: true,
     };
     let qp = s.host.shard.create_qp(init).unwrap();
-    let attr = QpAttr { dest_qpn: Qpn::new(0x02_0043), sq_psn: Psn::new(5), ..s.attr };
+    let mut attr = QpAttr { dest_qpn: SECOND_PEER, sq_psn: Psn::new(5), ..s.attr };
+    change(&mut attr);
     for (state, mask) in
         [(QpState::Init, init_mask()), (QpState::Rtr, rtr_mask()), (QpState::Rts, rts_mask())]
     {
@@ -93,24 +94,68 @@ fn second_qp(s: &mut Script) -> Arc<QueuePair> {
     qp
 }
 
+/// What the second QP is connected to.
+const SECOND_PEER: Qpn = Qpn::new(0x02_0043);
+
+fn post(s: &mut Script, qp: &QueuePair) {
+    let (op, flags) = (SendOp::Send { imm: None }, SendFlags::empty());
+    qp.post_send(&SendWr { wr_id: 1, op, flags, data: SendData::Inline(&[1]) }).unwrap();
+    s.host.shard.kick(s.host.now, qp.qpn());
+}
+
 /// The first QP has filled the window, and the second one waits for room.
 fn waiting() -> (Script, Arc<QueuePair>) {
     let mut s = Script::rts();
-    let second = second_qp(&mut s);
+    let second = second_qp(&mut s, |_| {});
     for wr_id in 0..100 {
         s.send(wr_id, 1);
     }
     assert_eq!(s.sent().len(), 64);
-    let (op, flags) = (SendOp::Send { imm: None }, SendFlags::empty());
-    second.post_send(&SendWr { wr_id: 1, op, flags, data: SendData::Inline(&[1]) }).unwrap();
-    s.host.shard.kick(s.host.now, second.qpn());
+    post(&mut s, &second);
     s.quiet();
     (s, second)
 }
 
 fn sent_by_second(s: &mut Script) -> usize {
-    let second = Qpn::new(0x02_0043);
-    s.host.transmit().iter().filter(|(transmit, _)| transmit.dest_qpn == second).count()
+    s.host.transmit().iter().filter(|(transmit, _)| transmit.dest_qpn == SECOND_PEER).count()
+}
+
+#[test]
+fn a_resend_needs_no_room() {
+    // The first QP has no ACK timer, and keeps the window full while nothing is answered.
+    let mut s = Script::with(|attr| attr.timeout = 0);
+    let second = second_qp(&mut s, |attr| attr.timeout = 11);
+    post(&mut s, &second);
+    assert_eq!(sent_by_second(&mut s), 1);
+    for wr_id in 0..100 {
+        s.send(wr_id, 1);
+    }
+    assert_eq!(s.sent().len(), 63);
+    for timeout in 1..=RETRY_CNT {
+        s.wait(4096 << 11);
+        assert_eq!(s.state(), QpState::Rts);
+        assert!(sent_by_second(&mut s) >= 1, "at timeout {timeout}");
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_answer_takes_no_room_from_others() {
+    let (mut s, _second) = waiting();
+    let mut sent = 0;
+    for _ in 0..3 {
+        s.wait(EARLY);
+        sent += sent_by_second(&mut s);
+    }
+    assert_eq!(sent, 1, "after two short timers, long before the ACK timer");
+    // Nor does it get anything new until it answers; then all goes on.
+    s.send(1000, 1);
+    assert_eq!(sent_by_first(&mut s), 0);
+    s.rx(&ack(63, 64));
+    assert_eq!(sent_by_first(&mut s), 37);
+}
+
+fn sent_by_first(s: &mut Script) -> usize {
+    s.host.transmit().iter().filter(|(transmit, _)| transmit.dest_qpn == PEER_QPN).count()
 }
 
 #[test]
