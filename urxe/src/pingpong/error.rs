@@ -61,7 +61,7 @@ pub(super) enum PingpongError {
     )]
     FamiliesDiffer { own: Gid, remote: Gid },
     #[error("{what} failed: {status} (status {}){}", *status as u32, hint(*status, *after))]
-    Completion { what: &'static str, status: WcStatus, after: Duration },
+    Completion { what: &'static str, status: WcStatus, after: Option<Duration> },
     #[error("a completion of work that nobody posted: wr_id {wr_id}")]
     UnknownCompletion { wr_id: u64 },
     #[error(
@@ -85,18 +85,42 @@ pub(super) enum PingpongError {
     Output(#[from] io::Error),
 }
 
-/// What may stand behind a failed completion.
-fn hint(status: WcStatus, after: Duration) -> String {
-    let seconds = after.as_secs_f64();
+/// What may stand behind a failed completion, `after` so long without progress.
+fn hint(status: WcStatus, after: Option<Duration>) -> String {
+    let when = match after {
+        Some(after) => format!(", {:.1} s after the last progress", after.as_secs_f64()),
+        None => String::new(),
+    };
     match status {
         WcStatus::RetryExcErr => format!(
-            ", {seconds:.1} s after the last progress: is the other end gone, does a firewall drop \
-             UDP port 4791, or is the path MTU larger than the network carries (try -m 256)?"
+            "{when}: is the other end gone, does a firewall drop UDP port 4791, or is the path MTU \
+             larger than the network carries (try -m 256)?"
         ),
-        WcStatus::RnrRetryExcErr => {
-            format!(", {seconds:.1} s after the last progress: the other end posts no receives")
-        }
+        WcStatus::RnrRetryExcErr => format!("{when}: the other end posts no receives"),
         WcStatus::RemInvReqErr | WcStatus::LocLenErr => ": is -s the same at both ends?".to_owned(),
-        _ => String::new(),
+        _ => when,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_completion_says_how_long_it_took_and_what_may_be_wrong() {
+        let failed =
+            |status, after| PingpongError::Completion { what: "a SEND", status, after }.to_string();
+        let unanswered = failed(WcStatus::RetryExcErr, Some(Duration::from_millis(2149)));
+        assert!(
+            unanswered.starts_with(
+                "a SEND failed: no answer: retries exceeded (status 12), 2.1 s after the last \
+                 progress: is the other end gone"
+            ),
+            "{unanswered}"
+        );
+        assert_eq!(
+            failed(WcStatus::LocProtErr, None),
+            "a SEND failed: local protection error (status 4)"
+        );
     }
 }

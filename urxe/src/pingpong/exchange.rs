@@ -219,6 +219,9 @@ fn garbage(bytes: &[u8]) -> ExchangeError {
 fn broken(error: io::Error) -> ExchangeError {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => ExchangeError::Silent,
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+            ExchangeError::Closed { after: "before it had read everything".to_owned() }
+        }
         _ => ExchangeError::Broken(error),
     }
 }

@@ -303,7 +303,7 @@ impl Player {
         let WorkCompletion { wr_id, status, byte_len, .. } = *completion;
         if status != WcStatus::Success {
             let what = if wr_id == SEND { "a SEND" } else { "a receive" };
-            let after = self.last_progress.elapsed();
+            let after = Some(self.last_progress.elapsed());
             return Err(PingpongError::Completion { what, status, after });
         }
         match wr_id {
@@ -419,5 +419,183 @@ fn linger(context: &Context, cq: &CompletionQueue, mut stream: TcpStream) {
             return;
         }
         std::thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, TcpListener};
+    use std::thread;
+
+    use ibverbs_api::Qpn;
+
+    use super::*;
+    use crate::pingpong::port::Wanted;
+    use crate::pingpong::test_port;
+
+    const RULES: Rules = Rules {
+        size: 4096,
+        mtu: Mtu::M1024,
+        rx_depth: 500,
+        iters: 20,
+        sl: 0,
+        events: false,
+        check: true,
+    };
+
+    /// What one end came to, and what it printed.
+    type Played = Result<(Outcome, String), PingpongError>;
+
+    fn play_end(ip: IpAddr, rules: &Rules, side: Side, stream: TcpStream) -> Played {
+        let context = port::device_of(ip)?.open()?;
+        let gid = port::choose_gid(&context, 1, Wanted::Near(ip))?;
+        let mut out = Vec::new();
+        let outcome = play(&context, &gid, rules, side, stream, &mut out)?;
+        Ok((outcome, String::from_utf8(out).expect("UTF-8")))
+    }
+
+    fn play_both(ip: IpAddr, server: Rules, client: Rules) -> (Played, Played) {
+        let listener = TcpListener::bind((ip, 0)).expect("listens");
+        let address = listener.local_addr().expect("an address");
+        thread::scope(|scope| {
+            let serving = scope.spawn(move || {
+                let stream = exchange::accept(&listener)?;
+                play_end(ip, &server, Side::Server, stream)
+            });
+            let stream = exchange::connect(&ip.to_string(), address.port(), false);
+            let client = stream
+                .map_err(Into::into)
+                .and_then(|stream| play_end(ip, &client, Side::Client, stream));
+            (serving.join().expect("no panic"), client)
+        })
+    }
+
+    fn both_well(ip: &str, rules: Rules) {
+        let ip = ip.parse().expect("an address");
+        let (server, client) = test_port::retried(|| {
+            let (server, client) = play_both(ip, rules, rules);
+            Ok((server?, client?))
+        })
+        .unwrap_or_else(|error| panic!("{rules:?}: {error}"));
+        assert_eq!((server.0.local, server.0.remote), (client.0.remote, client.0.local));
+        let remote = client.0.remote;
+        assert!(client.1.contains(&format!("  remote address: {remote}\n")), "{}", client.1);
+        assert!(client.1.starts_with("  local address:  LID 0x0000, QPN 0x"), "{}", client.1);
+    }
+
+    #[test]
+    fn messages_of_many_sizes_over_ipv4_and_ipv6() {
+        for ip in ["127.0.0.1", "::1"] {
+            for size in [0, 1, 4096, 100_000] {
+                both_well(ip, Rules { size, ..RULES });
+            }
+        }
+    }
+
+    #[test]
+    fn every_path_mtu_few_receives_and_events() {
+        for mtu in Mtu::ALL {
+            both_well("127.0.0.1", Rules { mtu, size: 10_000, ..RULES });
+        }
+        for rx_depth in [1, 2, 3] {
+            both_well("127.0.0.1", Rules { rx_depth, ..RULES });
+        }
+        both_well("::1", Rules { events: true, ..RULES });
+        both_well("127.0.0.1", Rules { iters: 1, check: false, ..RULES });
+    }
+
+    #[test]
+    fn different_sizes_are_told() {
+        let ip = "127.0.0.1".parse().expect("an address");
+        // Shorter than the receive: it arrives, and is found out. Longer: the transport refuses.
+        for (server, client) in [(4096, 100), (100, 4096)] {
+            let error = test_port::retried(|| {
+                let rules = |size| Rules { size, ..RULES };
+                let (server, client) = play_both(ip, rules(server), rules(client));
+                // The server hears of it first; a client may wait for a long time.
+                drop(client);
+                server
+            })
+            .expect_err("found out");
+            assert!(error.to_string().contains("is -s the same at both ends?"), "{error}");
+        }
+    }
+
+    /// A client's game with a server that answers the exchange with `remote`, and plays no game.
+    fn play_with(ip: IpAddr, remote: Destination) -> Played {
+        let listener = TcpListener::bind((ip, 0)).expect("listens");
+        let address = listener.local_addr().expect("an address");
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let (mut stream, _) = listener.accept().expect("accepts");
+                exchange::receive(&mut stream).expect("a client");
+                exchange::send(&mut stream, remote).expect("sends");
+                let _ = exchange::receive_done(&mut stream);
+            });
+            let stream = exchange::connect(&ip.to_string(), address.port(), false)?;
+            play_end(ip, &RULES, Side::Client, stream)
+        })
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_given_up_in_time() {
+        let ip: IpAddr = "127.0.0.1".parse().expect("an address");
+        // Slot 0 is nobody's.
+        let (qpn, psn) = (Qpn::new(0x00_0777), Psn::new(1));
+        let remote = Destination { lid: 0, qpn, psn, gid: Gid::from_ip(ip) };
+        let error = test_port::retried(|| play_with(ip, remote)).expect_err("nobody answers");
+        let PingpongError::Completion { status, after, .. } = error else { panic!("{error}") };
+        assert_eq!(status, WcStatus::RetryExcErr);
+        // Seven retries follow the first try, each after 67 ms at least.
+        assert!(after >= Some(Duration::from_nanos(4096 << 14) * 8), "{after:?}");
+    }
+
+    #[test]
+    fn a_gid_that_cannot_be_reached_is_told() {
+        let ip: IpAddr = "127.0.0.1".parse().expect("an address");
+        let (qpn, psn) = (Qpn::new(1), Psn::new(1));
+        let with = |gid| {
+            let remote = Destination { lid: 0, qpn, psn, gid };
+            test_port::retried(|| play_with(ip, remote)).expect_err("refused").to_string()
+        };
+        assert!(with(Gid::ZERO).contains("with -g INDEX"), "{}", with(Gid::ZERO));
+        let other = with(Gid::from_ip("::1".parse().expect("an address")));
+        assert!(other.contains("different IP versions"), "{other}");
+    }
+
+    #[test]
+    fn wrong_data_is_found_at_both_ends() {
+        let context = port::device_of("127.0.0.1".parse().expect("an address"))
+            .and_then(|device| Ok(device.open()?))
+            .expect("lo");
+        let player = |side| Player::new(&context, 1, RULES, side).expect("a player");
+
+        let mut client = player(Side::Client);
+        make_message(3, &mut client.bytes);
+        client.mr.buffer().write_at(0, &client.bytes).expect("writes");
+        assert!(client.check_message(4096).is_ok());
+        client.mr.buffer().write_at(1000, &[!client.bytes[1000]]).expect("writes");
+        let error = client.check_message(4096).expect_err("found");
+        assert!(matches!(error, PingpongError::Data { offset: 1000, .. }), "{error}");
+        let error = client.check_message(4095).expect_err("found");
+        assert!(matches!(error, PingpongError::Length { got: 4095, .. }), "{error}");
+
+        let mut server = player(Side::Server);
+        let error = server.check_message(4096).expect_err("the filling is no message");
+        assert!(matches!(error, PingpongError::PageStart { offset: 0, got: FILLING }), "{error}");
+        server.mr.buffer().write_at(0, &[0]).expect("writes");
+        assert!(server.check_message(4096).is_ok() && server.check_end().is_ok());
+    }
+
+    #[test]
+    fn messages_of_a_checking_client_have_what_linux_checks() {
+        let mut bytes = vec![FILLING; 10_000];
+        make_message(0, &mut bytes);
+        assert_eq!([bytes[0], bytes[4096], bytes[8192]], [0; 3]);
+        let mut next = bytes.clone();
+        make_message(1, &mut next);
+        let same = bytes.iter().zip(&next).filter(|(a, b)| a == b).count();
+        // By chance one in 256 is the same.
+        assert!(same < 200, "{same} bytes of 10,000 are the same in the next message");
     }
 }

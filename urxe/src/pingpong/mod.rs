@@ -12,6 +12,8 @@ mod local;
 mod pattern;
 mod port;
 mod remote;
+#[cfg(test)]
+mod test_port;
 
 use std::process::ExitCode;
 

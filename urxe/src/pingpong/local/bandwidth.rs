@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use ibverbs_api::{SendData, SendFlags, SendOp, SendWr, Sge, WaitError, WcOpcode, WorkCompletion};
 
-use super::Config;
 use super::end::{End, Pair};
 use crate::pingpong::error::PingpongError;
 use crate::pingpong::pattern;
@@ -52,20 +51,12 @@ impl Operation {
 /// next, so that bytes left from an earlier one are wrong.
 pub(super) fn measure(
     pair: &Pair,
-    config: &Config,
+    depth: usize,
     operation: Operation,
     duration: Duration,
     seed: u64,
 ) -> Result<f64, PingpongError> {
-    let run = Run {
-        pair,
-        operation,
-        seed: seed << 40,
-        depth: config.depth,
-        total: AtomicU64::new(u64::MAX),
-        received: AtomicU64::new(0),
-        failed: AtomicBool::new(false),
-    };
+    let run = Run::new(pair, depth, operation, seed);
     run.prepare()?;
     let (messages, elapsed) = thread::scope(|scope| {
         let serving = scope.spawn(|| run.guard(|| run.serve()));
@@ -101,7 +92,19 @@ struct Run<'a> {
     failed: AtomicBool,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    const fn new(pair: &'a Pair, depth: usize, operation: Operation, seed: u64) -> Self {
+        Self {
+            pair,
+            operation,
+            seed: seed << 40,
+            depth,
+            total: AtomicU64::new(u64::MAX),
+            received: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+        }
+    }
+
     /// Tells the other end when this one cannot go on.
     fn guard<T>(
         &self,
@@ -357,5 +360,68 @@ impl Run<'_> {
         let mut scratch = vec![0; self.target().size];
         let first = messages.saturating_sub(self.target_slots() as u64);
         (first..messages).try_for_each(|message| self.check_whole(message, &mut scratch))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pingpong::test_port;
+
+    /// Ends for `depth` messages of `size` bytes, over IPv4.
+    fn connected(depth: usize, size: usize) -> Pair {
+        test_port::retried(|| {
+            let device = ibverbs_api::Device::by_name("rxe_lo")?;
+            let contexts = [device.open()?, device.open()?];
+            let wanted = crate::pingpong::port::Wanted::Family { ipv6: false };
+            let gid = crate::pingpong::port::choose_gid(&contexts[0], 1, wanted)?;
+            let slots = [depth, RECEIVES * depth];
+            let pair = Pair::connect(&contexts, &gid, ibverbs_api::Mtu::M1024, slots, size)?;
+            pair.passive.post_receives(0..slots[1])?;
+            Ok(pair)
+        })
+        .expect("a pair")
+    }
+
+    #[test]
+    fn every_operation_again_and_again_at_odd_depths() {
+        for (depth, size) in [(1, 8), (3, 2000), (7, 5000)] {
+            let pair = connected(depth, size);
+            for round in 0..2 {
+                for operation in Operation::ALL {
+                    let slice = Duration::from_millis(5);
+                    let speed = measure(&pair, depth, operation, slice, round).expect("right");
+                    assert!(speed > 0.0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_wrong_byte_is_found() {
+        let (depth, size) = (4, 3000);
+        let pair = connected(depth, size);
+        for operation in Operation::ALL {
+            let run = Run::new(&pair, depth, operation, 1);
+            run.prepare().expect("prepared");
+            thread::scope(|scope| {
+                scope.spawn(|| run.guard(|| run.serve()));
+                let (messages, _) = run.drive(Duration::ZERO).expect("driven");
+                run.total.store(messages, Ordering::Release);
+            });
+            let messages = run.total.load(Ordering::Acquire);
+            assert!(messages >= depth as u64);
+            run.check_all(messages).expect("all right");
+            let wrong = run.target().offset(run.target_slot(messages - 1)) + 2500;
+            let buffer = run.target().mr.buffer();
+            let mut byte = [0];
+            buffer.read_at(wrong, &mut byte).expect("reads");
+            buffer.write_at(wrong, &[!byte[0]]).expect("writes");
+            let error = run.check_all(messages).expect_err("found");
+            assert!(matches!(error, PingpongError::Data { offset: 2500, .. }), "{error}");
+            // What an earlier measurement left is no better.
+            let stale = Run::new(&pair, depth, operation, 2).check_all(messages);
+            assert!(stale.is_err(), "{operation:?}");
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! Two ends of one connection, each with an opened device of its own.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use ibverbs_api::{
     AccessFlags, AddressVector, CompletionQueue, ConnectAttr, Context, DmaBuf, GidEntry,
@@ -82,7 +81,7 @@ fn check(completion: &WorkCompletion) -> Result<(), PingpongError> {
         WcStatus::Success => Ok(()),
         status => {
             // The kind of the work is not known of a failure (R54).
-            let (what, after) = ("work in this process", Duration::ZERO);
+            let (what, after) = ("work in this process", None);
             Err(PingpongError::Completion { what, status, after })
         }
     }

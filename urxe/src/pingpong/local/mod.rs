@@ -132,7 +132,7 @@ fn bandwidths(
             row.raw.push(raw(gid, *mtu, slice)?);
             for (operation, figures) in Operation::ALL.into_iter().zip(&mut row.figures) {
                 let seed = u64::from(round) << 8 | operation as u64;
-                figures.push(bandwidth::measure(pair, config, operation, slice, seed)?);
+                figures.push(bandwidth::measure(pair, config.depth, operation, slice, seed)?);
             }
         }
     }

@@ -1,0 +1,34 @@
+//! UDP port 4791 for tests: one process of a host has it on an address at a time.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::error::PingpongError;
+
+/// How long another process may keep the port: it is a test as well.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Does `work` again for as long as another process has the port.
+pub(super) fn retried<T>(
+    mut work: impl FnMut() -> Result<T, PingpongError>,
+) -> Result<T, PingpongError> {
+    let start = Instant::now();
+    loop {
+        match work() {
+            Err(error) if is_port_taken(&error) && start.elapsed() < PATIENCE => {
+                thread::sleep(Duration::from_millis(100));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Whether the port is another process's, or this end heard that the other end found it so.
+fn is_port_taken(error: &PingpongError) -> bool {
+    use super::exchange::ExchangeError;
+    match error {
+        PingpongError::Modify(error) => error.to_string().contains("4791"),
+        PingpongError::Exchange(ExchangeError::Closed { .. }) => true,
+        _ => false,
+    }
+}
