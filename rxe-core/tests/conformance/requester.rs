@@ -117,6 +117,48 @@ fn r01_read_whose_first_response_or_request_is_lost_is_asked_for_whole() {
 }
 
 #[test]
+fn r01_a_long_read_is_asked_for_in_parts_that_end_where_they_ended_before() {
+    const PACKETS: usize = 100;
+    let data = bytes(PACKETS * MTU, 6);
+    let packet = |psn: usize| &data[psn * MTU..(psn + 1) * MTU];
+    let mut s = Script::rts();
+    s.read(1, data.len() as u32);
+    s.tx([read(0, far(0), 32 * 256), read(32, far(32 * 256), 32 * 256)]);
+    for psn in 0..40 {
+        let response = match psn {
+            0 | 32 => resp_first(psn as i32, 1, packet(psn)),
+            31 => resp_last(psn as i32, 1, packet(psn)),
+            _ => resp_middle(psn as i32, packet(psn)),
+        };
+        s.rx(&response);
+    }
+    s.sent();
+    // Packet 40 is lost: the rest of the second part is asked for, and the parts behind it.
+    s.rx(&resp_middle(41, packet(41)));
+    let mut requests = s.sent();
+    assert_eq!(requests[0], read(40, far(40 * 256), 24 * 256));
+    for _ in 0..10 {
+        for request in requests {
+            let first = request.psn() as usize;
+            let last = first + request.asked() as usize / MTU - 1;
+            for psn in first..=last {
+                let response = match (psn == first, psn == last) {
+                    (true, true) => resp_only(psn as i32, 1, packet(psn)),
+                    (true, false) => resp_first(psn as i32, 1, packet(psn)),
+                    (false, true) => resp_last(psn as i32, 1, packet(psn)),
+                    (false, false) => resp_middle(psn as i32, packet(psn)),
+                };
+                s.rx(&response);
+            }
+        }
+        requests = s.sent();
+        assert!(requests.iter().all(|request| request.psn() % 32 == 0), "{requests:?}");
+    }
+    s.done([(1, Success)]);
+    assert_eq!(s.mem(LANDING, data.len()), data);
+}
+
+#[test]
 fn r02_acknowledgement_beyond_an_open_read_does_not_skip_it() {
     let mut s = Script::rts();
     let data = s.mem(0, 10);
