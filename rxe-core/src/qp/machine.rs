@@ -21,6 +21,10 @@ use crate::timer::{Timer, TimerTable};
 use crate::wc::WcStatus;
 use crate::window::{Load, PeerWindow, Windows};
 
+/// Short timers in vain after which a peer is silent: seven times the expected round trip, as each
+/// waits twice as long. Threads that are merely scheduled late answer before.
+const SILENT_AFTER: u32 = 3;
+
 /// What a queue pair borrows from its shard.
 #[derive(Debug)]
 pub(crate) struct ShardContext<'a> {
@@ -115,7 +119,7 @@ impl Machine {
     /// came has been handled, the rest is lost. Only the oldest packet is sent until it answers, and
     /// the room in the window is for other queue pairs, whose ends may be alive.
     fn is_silent(&self) -> bool {
-        self.completer.early_resends >= 2
+        self.completer.early_resends >= SILENT_AFTER
     }
 
     /// Builds the next packet into `buf`.
