@@ -363,7 +363,7 @@ fn an_unreachable_peer_fails_in_the_time_that_the_timeout_says() {
         let unit = Duration::from_nanos(4096 << timeout);
         let expected = unit * (u32::from(retry_cnt) + 1);
         assert!(took >= expected, "{took:?}, but {expected:?} were asked for");
-        assert!(took < expected * 2 + Duration::from_millis(300), "{took:?} for {expected:?}");
+        assert!(took < expected * 2 + Duration::from_secs(2), "{took:?} for {expected:?}");
         assert_eq!(context.counter(Counter::retry_exceeded_err), 1);
     }
 }

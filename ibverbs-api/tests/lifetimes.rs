@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::*;
 use ibverbs_api::*;
@@ -87,7 +87,7 @@ fn a_region_outlives_its_queue_pair_and_a_buffer_its_region() {
 fn a_region_goes_while_a_peer_writes_and_reads() {
     for reads in [false, true] {
         for round in 0..20 {
-            let (one, two) = pair(&Setup { timeout: 10, ..Setup::default() });
+            let (one, two) = pair(&Setup { timeout: 17, ..Setup::default() });
             let (from, to) = (one.register(1 << 20), two.register(1 << 20));
             let buffer = to.buffer().clone();
             let remote = to.remote_addr(0);
@@ -103,22 +103,27 @@ fn a_region_goes_while_a_peer_writes_and_reads() {
                     assert_same(&read(&buffer, 0, 1 << 20), &before, "after deregistration");
                 });
                 from.buffer().write_at(0, &pattern(1 << 20, round + 1)).unwrap();
-                for id in 0..100 {
-                    one.post(id, op, &[from.sge(0..1 << 20)]);
-                }
-                let statuses: Vec<_> =
-                    (0..100).map(|_| one.cq.wait_one(LONG).unwrap().status).collect();
-                let done = statuses.iter().take_while(|&&s| s == WcStatus::Success).count();
-                assert!(done < 100, "the region went after 0.8 ms, and 100 MiB take longer");
+                let post = || one.post(0, op, &[from.sge(0..1 << 20)]);
+                (0..10).for_each(|_| post());
+                let start = Instant::now();
+                let first = loop {
+                    let status = one.cq.wait_one(LONG).unwrap().status;
+                    if status != WcStatus::Success {
+                        break status;
+                    }
+                    assert!(start.elapsed() < LONG, "the region is still there");
+                    post();
+                };
                 // Before the first packet of a message it is the access that is refused; in the
                 // middle of a READ's answer there is only the peer's failure to tell of (R31).
                 let told = [WcStatus::RemAccessErr, WcStatus::RemOpErr];
-                let lost = two.context.link_counters().sent > one.context.link_counters().received;
-                let first = statuses[done];
                 // A peer in the error state tells once: when that is lost, the timer must do.
+                let lost = two.context.link_counters().sent > one.context.link_counters().received;
                 let is_timeout = lost && first == WcStatus::RetryExcErr;
                 assert!(told.contains(&first) || is_timeout, "{first}, lost: {lost}");
-                assert!(statuses[done + 1..].iter().all(|&s| s == WcStatus::WrFlushErr));
+                for _ in 0..9 {
+                    assert_eq!(one.cq.wait_one(LONG).unwrap().status, WcStatus::WrFlushErr);
+                }
             });
             assert_eq!(two.qp.state(), QpState::Err);
         }
@@ -165,12 +170,12 @@ fn a_queue_pair_goes_in_the_middle_of_its_work() {
 fn a_peer_that_closes_sends_what_it_owes_first() {
     // Both ends know the message as delivered, however soon the receiver goes.
     for _ in 0..50 {
-        let (one, two) = pair(&Setup { timeout: 18, ..Setup::default() });
+        let (one, two) = pair(&Setup { timeout: 21, ..Setup::default() });
         two.recv(1, &[]);
         one.post(2, SEND, &[]);
         two.done();
         drop(two);
-        let done = one.cq.wait_one(Duration::from_millis(900)).expect("the acknowledgement");
+        let done = one.cq.wait_one(Duration::from_secs(7)).expect("the acknowledgement");
         assert_eq!(done.status, WcStatus::Success);
     }
 }

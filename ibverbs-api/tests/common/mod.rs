@@ -49,6 +49,7 @@ pub struct Setup {
     pub caps: QpCaps,
     pub cqe: u32,
     pub signal_all: bool,
+    /// A second by default: where machines are busy, threads wait for hundreds of milliseconds.
     pub timeout: u8,
     pub retry_cnt: u8,
     pub rnr_retry: u8,
@@ -63,7 +64,7 @@ impl Default for Setup {
             caps: QpCaps::default(),
             cqe: 1024,
             signal_all: false,
-            timeout: 14,
+            timeout: 18,
             retry_cnt: 7,
             rnr_retry: 7,
             min_rnr_timer: 1,

@@ -25,6 +25,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use thiserror::Error;
@@ -195,15 +196,26 @@ impl AddressGroup {
     }
 }
 
+/// How often a lock that is held is tried again, and the pause before each attempt: a child of
+/// this process holds all descriptors between fork and exec, also those closed here meanwhile.
+const LOCK_ATTEMPTS: usize = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
+
 /// Takes the address for this process.
 fn lock(address: SocketAddr) -> Result<UnixDatagram, BindError> {
     let name = format!("urxe/address/{address}");
     let name = std::os::unix::net::SocketAddr::from_abstract_name(name)
         .map_err(BindError::os(address.ip(), "name the lock"))?;
-    UnixDatagram::bind_addr(&name).map_err(|error| match error.raw_os_error() {
-        Some(libc::EADDRINUSE) => BindError::AddressInUse { address: address.ip() },
-        _ => BindError::Os { address: address.ip(), what: "take the lock", source: error },
-    })
+    for _ in 0..LOCK_ATTEMPTS {
+        match UnixDatagram::bind_addr(&name) {
+            Ok(lock) => return Ok(lock),
+            Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => {
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            Err(error) => return Err(BindError::os(address.ip(), "take the lock")(error)),
+        }
+    }
+    Err(BindError::AddressInUse { address: address.ip() })
 }
 
 /// The program that returns the index in `slots` of a packet's slot.
