@@ -77,6 +77,11 @@ pub(super) enum PingpongError {
          the other end still running, with the same -n?", stall.as_secs_f64()
     )]
     Stalled { stall: Duration, received: u64, sent: u64 },
+    #[error(
+        "the other end gave up after {received} messages received and {sent} sent here: see what \
+         it says there"
+    )]
+    PeerGone { received: u64, sent: u64 },
     #[error("cannot measure what bare sockets carry: {0}")]
     RawPipe(#[source] io::Error),
     #[error("a thread of the measurement panicked")]

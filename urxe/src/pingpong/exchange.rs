@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use ibverbs_api::{Gid, Psn, Qpn};
@@ -223,42 +223,6 @@ fn broken(error: io::Error) -> ExchangeError {
             ExchangeError::Closed { after: "before it had read everything".to_owned() }
         }
         _ => ExchangeError::Broken(error),
-    }
-}
-
-/// What an end of urxe says when it has all its completions. `ibv_rc_pingpong` has closed the
-/// connection by then and does not notice.
-const FINISHED: &[u8] = b"bye\0";
-
-/// What the TCP connection tells of the other end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Peer {
-    /// It still plays.
-    Playing,
-    /// It has all its completions and needs nothing more from us.
-    Finished,
-    /// It closed the connection: `ibv_rc_pingpong` after the exchange, or a program that died.
-    Silent,
-}
-
-/// Says that we have all our completions. An end that has closed the connection need not hear it.
-pub(super) fn send_finished(stream: &mut TcpStream) {
-    let sent = stream.write_all(FINISHED).and_then(|()| stream.shutdown(Shutdown::Write));
-    if let Err(error) = sent {
-        tracing::debug!(target: "urxe", %error, "the other end does not listen any more");
-    }
-}
-
-/// Hears how the other end is doing. Never blocks.
-pub(super) fn peer(stream: &TcpStream) -> Peer {
-    let mut bytes = [0; FINISHED.len()];
-    let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut bytes));
-    match looked {
-        Ok(count) if count > 0 && bytes == FINISHED => Peer::Finished,
-        Ok(count) if count > 0 => Peer::Playing,
-        Err(error) if error.kind() == ErrorKind::WouldBlock => Peer::Playing,
-        // Nothing more comes; a broken connection tells no more than a closed one.
-        Ok(_) | Err(_) => Peer::Silent,
     }
 }
 

@@ -11,8 +11,9 @@ use ibverbs_api::{
     WorkCompletion,
 };
 
+use super::companion::{Companion, Peer};
 use super::error::PingpongError;
-use super::exchange::{self, Destination, Peer};
+use super::exchange::{self, Destination};
 use super::{pattern, port};
 
 /// What receive requests go by, as in `ibv_rc_pingpong`; also the bit of what is awaited.
@@ -27,6 +28,8 @@ const PAGE: usize = 4096;
 /// Silence after which the other end counts as gone. A peer in an emulator is slow, and its own
 /// retries take seconds; so this is long.
 const STALL: Duration = Duration::from_secs(30);
+/// Silence after which we look whether the other end is still there.
+const ATTENTION: Duration = Duration::from_millis(100);
 /// Empty polls in a row before the core is offered to others: about as long as a message takes. Where
 /// both ends share a core, they wait for each other no longer than that.
 const SPINS: u32 = 16;
@@ -99,9 +102,10 @@ pub(super) fn play(
         Side::Client => {
             exchange::send(&mut stream, local)?;
             let remote = exchange::receive(&mut stream)?;
-            exchange::send_done(&mut stream)?;
             writeln!(out, "  remote address: {remote}")?;
+            // The server hears it when we cannot.
             player.connect(gid, local, remote)?;
+            exchange::send_done(&mut stream)?;
             remote
         }
         Side::Server => {
@@ -115,9 +119,10 @@ pub(super) fn play(
         }
     };
     out.flush()?;
-    let elapsed = player.run()?;
+    let mut companion = Companion::new(stream);
+    let elapsed = player.run(&mut companion)?;
     player.check_end()?;
-    linger(context, &player.cq, stream);
+    linger(context, &player.cq, companion);
     Ok(Outcome { local, remote, elapsed })
 }
 
@@ -251,7 +256,7 @@ impl Player {
     }
 
     /// Plays until every message has gone both ways; returns how long it took.
-    fn run(&mut self) -> Result<Duration, PingpongError> {
+    fn run(&mut self, companion: &mut Companion) -> Result<Duration, PingpongError> {
         let start = Instant::now();
         self.last_progress = start;
         if self.side == Side::Client {
@@ -261,7 +266,10 @@ impl Player {
         let iters = u64::from(self.rules.iters);
         let mut completions = Vec::with_capacity(16);
         while self.received < iters || self.sent < iters {
-            self.await_completions(&mut completions)?;
+            self.await_completions(companion, &mut completions)?;
+            if self.received == 0 && completions.iter().any(|completion| completion.wr_id == RECV) {
+                companion.say_hello();
+            }
             for completion in completions.drain(..) {
                 self.handle(&completion)?;
             }
@@ -271,32 +279,43 @@ impl Player {
     }
 
     /// Polls, or sleeps, until there is a completion.
-    fn await_completions(&self, to: &mut Vec<WorkCompletion>) -> Result<(), PingpongError> {
+    fn await_completions(
+        &self,
+        companion: &mut Companion,
+        to: &mut Vec<WorkCompletion>,
+    ) -> Result<(), PingpongError> {
         let mut idle = 0u32;
         while self.cq.poll(16, to) == 0 {
+            idle += 1;
             if let Some(channel) = &self.channel {
-                match channel.wait(STALL) {
+                match channel.wait(ATTENTION) {
                     Ok(_) => {}
-                    Err(WaitError::TimedOut(_)) => return Err(self.stalled()),
+                    Err(WaitError::TimedOut(_)) => self.check_companion(companion)?,
                     Err(error) => return Err(error.into()),
                 }
                 // Before polling: a completion in between raises the next event.
                 self.cq.req_notify(false);
-                continue;
-            }
-            idle += 1;
-            if idle.is_multiple_of(SPINS) {
+            } else if idle.is_multiple_of(SPINS) {
                 std::thread::yield_now();
-                if self.last_progress.elapsed() > STALL {
-                    return Err(self.stalled());
+                if self.last_progress.elapsed() > ATTENTION {
+                    self.check_companion(companion)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn stalled(&self) -> PingpongError {
-        PingpongError::Stalled { stall: STALL, received: self.received, sent: self.sent }
+    /// Looks whether the other end can still be waited for, after some time without a completion.
+    fn check_companion(&self, companion: &mut Companion) -> Result<(), PingpongError> {
+        let (received, sent) = (self.received, self.sent);
+        // An end that finished has told us all; what is under way may still have to be resent.
+        if companion.peer() == Peer::Gone {
+            return Err(PingpongError::PeerGone { received, sent });
+        }
+        if self.last_progress.elapsed() > STALL {
+            return Err(PingpongError::Stalled { stall: STALL, received, sent });
+        }
+        Ok(())
     }
 
     fn handle(&mut self, completion: &WorkCompletion) -> Result<(), PingpongError> {
@@ -396,8 +415,8 @@ fn check_remote(own: Gid, remote: Gid) -> Result<(), PingpongError> {
 /// of urxe says when it has all its completions, so that is waited for. An end that closed its
 /// connection right after the exchange, as `ibv_rc_pingpong` does, cannot say so: there we stay
 /// until no packet has come for longer than its timeout.
-fn linger(context: &Context, cq: &CompletionQueue, mut stream: TcpStream) {
-    exchange::send_finished(&mut stream);
+fn linger(context: &Context, cq: &CompletionQueue, mut companion: Companion) {
+    companion.say_bye();
     let start = Instant::now();
     let packets = || context.counter(Counter::rcvd_pkts);
     let (mut seen, mut last) = (packets(), start);
@@ -410,10 +429,10 @@ fn linger(context: &Context, cq: &CompletionQueue, mut stream: TcpStream) {
         if packets() != seen {
             (seen, last) = (packets(), now);
         }
-        let is_over = match exchange::peer(&stream) {
+        let is_over = match companion.peer() {
             Peer::Playing => false,
-            Peer::Finished => true,
-            Peer::Silent => now - last > LINGER_QUIET,
+            Peer::Finished | Peer::Gone => true,
+            Peer::Unknown => now - last > LINGER_QUIET,
         };
         if is_over || now - start > LINGER_MAX {
             return;
@@ -512,9 +531,13 @@ mod tests {
             let error = test_port::retried(|| {
                 let rules = |size| Rules { size, ..RULES };
                 let (server, client) = play_both(ip, rules(server), rules(client));
-                // The server hears of it first; a client may wait for a long time.
-                drop(client);
-                server
+                let client = client.expect_err("it has no answer");
+                let is_told = matches!(
+                    client,
+                    PingpongError::PeerGone { received: 0, .. } | PingpongError::Completion { .. }
+                );
+                // Only this error may be tried again.
+                if is_told { server } else { Err(client) }
             })
             .expect_err("found out");
             assert!(error.to_string().contains("is -s the same at both ends?"), "{error}");

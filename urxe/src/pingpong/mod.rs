@@ -2,9 +2,10 @@
 //!
 //! Without a host both ends are in this process ([`local`]). `--server` and HOST play with another
 //! process, which may be `ibv_rc_pingpong`: they meet over TCP ([`exchange`]), choose device and GID
-//! ([`port`]) and play ([`game`], under [`remote`]).
+//! ([`port`]) and play ([`game`], under [`remote`]), and two of urxe stay in touch ([`companion`]).
 
 mod args;
+mod companion;
 mod error;
 mod exchange;
 mod game;

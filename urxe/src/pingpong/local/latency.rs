@@ -200,3 +200,44 @@ impl<'a> Player<'a> {
 const fn seed(side: u64, message: u64) -> u64 {
     (message << 1 | side) << 32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pingpong::test_port;
+
+    fn connected(size: usize) -> Pair {
+        test_port::retried(|| {
+            let device = ibverbs_api::Device::by_name("rxe_lo")?;
+            let contexts = [device.open()?, device.open()?];
+            let wanted = crate::pingpong::port::Wanted::Family { ipv6: true };
+            let gid = crate::pingpong::port::choose_gid(&contexts[0], 1, wanted)?;
+            Pair::connect(&contexts, &gid, ibverbs_api::Mtu::M4096, [SLOTS; 2], size)
+        })
+        .expect("a pair")
+    }
+
+    #[test]
+    fn times_are_of_real_messages() {
+        let times = measure(&connected(100), 100, 20).expect("right");
+        assert!(times.min > Duration::from_nanos(500), "{times:?}");
+        assert!(times.min <= times.median && times.median <= times.p99, "{times:?}");
+    }
+
+    #[test]
+    fn a_message_out_of_turn_or_of_another_length_is_found() {
+        let pair = connected(64);
+        let failed = AtomicBool::new(false);
+        let player = |end, side| Player::new(end, side, 64, &failed);
+        let (mut client, mut server) = (player(&pair.active, 0), player(&pair.passive, 1));
+        pair.passive.post_receives(SEND_SLOT + 1..SLOTS).expect("posted");
+        client.make(5).expect("made");
+        client.send().expect("sent");
+        let arrival = server.take_arrival().expect("arrived");
+        let error = server.check(4, arrival).expect_err("found");
+        assert!(matches!(error, PingpongError::Data { message: 4, .. }), "{error}");
+        let short = Arrival { byte_len: 63, ..arrival };
+        assert!(matches!(server.check(5, short), Err(PingpongError::Length { got: 63, .. })));
+        server.check(5, arrival).expect("the right one");
+    }
+}
