@@ -157,6 +157,19 @@ fn the_short_timer_follows_the_round_trip() {
 }
 
 #[test]
+fn packets_that_were_sent_twice_measure_no_round_trip() {
+    let mut s = Script::rts();
+    s.send(1, 1).send(2, 1).sent();
+    s.wait(5 * MS).rx(&nak_seq(0, 0));
+    assert_eq!(s.sent().len(), 2);
+    // To which copy is this the answer?
+    s.wait(5 * MS).rx(&ack(1, 2)).done([(1, Success), (2, Success)]);
+    s.send(3, 1).sent();
+    s.wait(EARLY - 1).quiet();
+    assert_eq!(s.wait(1).sent().len(), 1);
+}
+
+#[test]
 fn r05_nothing_leaves_before_the_rnr_time_is_over() {
     let mut s = Script::rts();
     let data = s.mem(0, 1);
