@@ -32,7 +32,8 @@ pub(crate) struct Args {
     #[arg(short = 'd', long, value_name = "DEVICE")]
     ib_dev: Option<String>,
     /// Port of the device.
-    #[arg(short = 'i', long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    #[arg(short = 'i', long, default_value_t = 1,
+          value_parser = clap::value_parser!(u8).range(1..))]
     ib_port: u8,
     /// Bytes of a message [default: 4096; in this process 65536, of the bandwidth].
     #[arg(short, long, value_name = "BYTES")]

@@ -1,8 +1,8 @@
 //! The TCP exchange of `ibv_rc_pingpong`: how two ends learn each other's QPN, PSN and GID.
 //!
-//! The client sends 52 bytes, `%04x:%06x:%06x:%s` and a NUL (LID, QPN, PSN, GID as 32 hex digits in
-//! wire order), the server answers in the same form, and the client sends `done` and a NUL (facts.md
-//! section 2, measured with the program of rdma-core 6.1's time).
+//! The client sends 52 bytes, `%04x:%06x:%06x:%s` and a NUL (LID, QPN, PSN, GID as 32 hex digits
+//! in wire order), the server answers in the same form, and the client sends `done` and a NUL
+//! (facts.md section 2, measured with the program beside Linux 6.1).
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -165,8 +165,8 @@ pub(super) fn send(stream: &mut TcpStream, own: Destination) -> Result<(), Excha
 
 /// Hears where the other end is.
 ///
-/// What does not fit is refused at its first byte: a program with another protocol may say less than
-/// a message and wait.
+/// What does not fit is refused at its first byte: a program with another protocol may say less
+/// than a message and wait.
 pub(super) fn receive(stream: &mut TcpStream) -> Result<Destination, ExchangeError> {
     let mut bytes = [0; LEN];
     read_checked(stream, &mut bytes, fits)?;

@@ -30,8 +30,8 @@ const PAGE: usize = 4096;
 const STALL: Duration = Duration::from_secs(30);
 /// Silence after which we look whether the other end is still there.
 const ATTENTION: Duration = Duration::from_millis(100);
-/// Empty polls in a row before the core is offered to others: about as long as a message takes. Where
-/// both ends share a core, they wait for each other no longer than that.
+/// Empty polls in a row before the core is offered to others: about as long as a message takes.
+/// Where both ends share a core, they wait for each other no longer than that.
 const SPINS: u32 = 16;
 /// How long after the last packet an end that keeps no TCP connection may still want an answer: it
 /// resends after 67 ms (timeout 14), so this is three times its turn.
@@ -390,8 +390,8 @@ impl Player {
     }
 }
 
-/// Makes message `index` of a client that checks: bytes of its own, with the zeros that the server of
-/// `ibv_rc_pingpong -c` wants.
+/// Makes message `index` of a client that checks: bytes of its own, with the zeros that the server
+/// of `ibv_rc_pingpong -c` wants.
 fn make_message(index: u64, to: &mut [u8]) {
     // Far apart, since a pattern of the next seed is this one shifted by a word.
     pattern::fill(index << 32, to);

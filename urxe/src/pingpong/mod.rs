@@ -1,8 +1,8 @@
 //! `urxe pingpong`: messages to and fro, checked and timed.
 //!
 //! Without a host both ends are in this process ([`local`]). `--server` and HOST play with another
-//! process, which may be `ibv_rc_pingpong`: they meet over TCP ([`exchange`]), choose device and GID
-//! ([`port`]) and play ([`game`], under [`remote`]), and two of urxe stay in touch ([`companion`]).
+//! process, which may be `ibv_rc_pingpong` ([`remote`]): they meet over TCP ([`exchange`]), choose
+//! device and GID ([`port`]) and play ([`game`]); two of urxe stay in touch ([`companion`]).
 
 mod args;
 mod companion;

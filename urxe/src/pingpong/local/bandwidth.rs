@@ -47,8 +47,8 @@ impl Operation {
 /// Bytes a second of an operation that runs for `duration`. The data is checked.
 ///
 /// The active end fills its buffer with a pattern (of READ: the passive one), and each message
-/// begins with its number, which it has when it is posted. `seed` differs from one measurement to the
-/// next, so that bytes left from an earlier one are wrong.
+/// begins with its number, which it has when it is posted. `seed` differs from one measurement to
+/// the next, so that bytes left from an earlier one are wrong.
 pub(super) fn measure(
     pair: &Pair,
     depth: usize,

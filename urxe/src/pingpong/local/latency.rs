@@ -19,8 +19,8 @@ const SEND_SLOT: usize = 0;
 const WARM_UP: u64 = 50;
 /// How long a message may take: everything is in this process, so nothing good takes this long.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Empty polls in a row before the core is offered to others: about as long as a message takes. Where
-/// both ends share a core, they wait for each other no longer than that.
+/// Empty polls in a row before the core is offered to others: about as long as a message takes.
+/// Where both ends share a core, they wait for each other no longer than that.
 const SPINS: u32 = 16;
 
 /// Plays `iters` exchanges of messages of `size` bytes; every byte of each is checked.
@@ -86,7 +86,8 @@ impl<'a> Player<'a> {
         result
     }
 
-    /// Sends `count` messages and awaits the answer to each; returns how long those that count took.
+    /// Sends `count` messages and awaits the answer to each; returns how long those after the first
+    /// few took.
     ///
     /// Messages are made and checked while no clock runs.
     fn play(&mut self, count: u64) -> Result<Vec<Duration>, PingpongError> {
@@ -105,8 +106,8 @@ impl<'a> Player<'a> {
         Ok(round_trips)
     }
 
-    /// Answers `count` messages. The answer is made before the message comes, and the message checked
-    /// while the answer is under way, so neither takes part in the time.
+    /// Answers `count` messages. The answer is made before the message comes, and the message is
+    /// checked while the answer is under way, so neither takes part in the time.
     fn serve(&mut self, count: u64) -> Result<(), PingpongError> {
         for message in 0..count {
             self.make(message)?;
