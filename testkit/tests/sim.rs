@@ -31,8 +31,8 @@ fn every_seed_ends_well() {
             match sim::run(seed, None) {
                 Ok(report) => sum += report,
                 Err(failure) => panic!(
-                    "seed {seed}: {failure}\nreplay it, with a capture, by:\n  URXE_SIM_SEED={seed} \
-                     cargo test -p testkit --test sim replay -- --nocapture"
+                    "seed {seed}: {failure}\nreplay it, with a capture, by:\n  \
+                     URXE_SIM_SEED={seed} cargo test -p testkit --test sim replay -- --nocapture"
                 ),
             }
         }

@@ -435,7 +435,8 @@ impl World {
         let mut text = String::new();
         for (index, qp) in self.qps.iter().enumerate().filter(|(_, qp)| !qp.is_done()) {
             text += &format!(
-                "QP {index} has done {} of {} requests ({} posted), {} of {} receives ({} posted); ",
+                "QP {index} has done {} of {} requests ({} posted), \
+                 {} of {} receives ({} posted); ",
                 qp.sends_done,
                 qp.end.requests.len(),
                 qp.posted.count,
