@@ -400,7 +400,10 @@ impl Runner {
                 self.sleeper.arm_sockets();
             }
         }
-        self.release(core, now);
+        self.sleeper.wake_by(core.deadline(), now);
+        // Whoever waits gets it: this thread would take it again before the other one is awake.
+        MutexGuard::unlock_fair(core);
+        self.serve_left_work();
         again
     }
 
