@@ -26,7 +26,7 @@ pub(super) const MIN_SIZE: u32 = 8;
 /// The largest message: two buffers of as many as are under way must fit in memory.
 pub(super) const MAX_SIZE: u32 = 1 << 24;
 /// Messages under way, unless told otherwise.
-pub(super) const DEFAULT_DEPTH: u32 = 16;
+pub(super) const DEFAULT_DEPTH: u32 = 8;
 /// The most messages under way.
 pub(super) const MAX_DEPTH: u32 = 1024;
 /// How long all bandwidths together take, unless told otherwise.
@@ -34,7 +34,7 @@ pub(super) const DEFAULT_DURATION: Duration = Duration::from_secs(3);
 /// Sizes of the messages whose latency is taken.
 const LATENCY_SIZES: [usize; 2] = [8, 4096];
 /// Times that each bandwidth is taken.
-const ROUNDS: u32 = 3;
+const ROUNDS: u32 = 5;
 /// Bytes around the payload of a packet, from BTH to iCRC: those of the middle of a message.
 const PACKET_OVERHEAD: usize = 12 + 4;
 
