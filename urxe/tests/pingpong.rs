@@ -55,7 +55,8 @@ fn play(arguments: &[&str]) -> Run {
     let start = Instant::now();
     loop {
         let run = run(arguments);
-        if !run.stderr.contains("4791") || start.elapsed() > Duration::from_secs(60) {
+        let is_taken = ["4791", "in use by another urxe process"].map(|t| run.stderr.contains(t));
+        if is_taken == [false; 2] || start.elapsed() > Duration::from_secs(60) {
             return run;
         }
         thread::sleep(Duration::from_millis(100));

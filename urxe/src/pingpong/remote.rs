@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::net::{IpAddr, TcpStream};
 
-use ibverbs_api::Device;
+use ibverbs_api::{Device, OpenOptions};
 use serde_json::json;
 
 use super::error::PingpongError;
@@ -40,7 +40,8 @@ pub(super) struct Config {
 
 /// Meets the other end, plays, and prints as `ibv_rc_pingpong` does.
 pub(super) fn run(config: &Config) -> Result<(), PingpongError> {
-    // A wrong name is told before anyone is waited for.
+    // What is wrong with the environment or the name is told before anyone is waited for.
+    let options = OpenOptions::from_env()?;
     let named = config.device.as_deref().map(Device::by_name).transpose()?;
     let stream = meet(config)?;
     let ip = local_ip(&stream)?;
@@ -48,7 +49,7 @@ pub(super) fn run(config: &Config) -> Result<(), PingpongError> {
         Some(device) => device,
         None => port::device_of(ip)?,
     };
-    let context = device.open()?;
+    let context = device.open_with(options)?;
     let wanted = config.gid_index.map_or(Wanted::Near(ip), Wanted::Index);
     let gid = port::choose_gid(&context, config.port, wanted)?;
     let side = match config.role {

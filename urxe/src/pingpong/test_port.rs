@@ -3,7 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ibverbs_api::{ModifyError, OpenLinkError};
+
 use super::error::PingpongError;
+use super::exchange::ExchangeError;
 
 /// How long another process may keep the port: it is a test as well.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,9 +28,8 @@ pub(super) fn retried<T>(
 
 /// Whether the port is another process's, or this end heard that the other end found it so.
 fn is_port_taken(error: &PingpongError) -> bool {
-    use super::exchange::ExchangeError;
     match error {
-        PingpongError::Modify(error) => error.to_string().contains("4791"),
+        PingpongError::Modify(ModifyError::Link(OpenLinkError::Udp(_))) => true,
         PingpongError::Exchange(ExchangeError::Closed { .. }) => true,
         _ => false,
     }
