@@ -28,9 +28,9 @@ pub(super) fn retried<T>(
 
 /// Whether the port is another process's, or this end heard that the other end found it so.
 fn is_port_taken(error: &PingpongError) -> bool {
-    match error {
-        PingpongError::Modify(ModifyError::Link(OpenLinkError::Udp(_))) => true,
-        PingpongError::Exchange(ExchangeError::Closed { .. }) => true,
-        _ => false,
-    }
+    matches!(
+        error,
+        PingpongError::Modify(ModifyError::Link(OpenLinkError::Udp(_)))
+            | PingpongError::Exchange(ExchangeError::Closed { .. })
+    )
 }
