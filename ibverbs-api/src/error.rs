@@ -69,6 +69,19 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// The errno that `ibv_open_device` would set.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Options(_) | Self::Shards { .. } => rxe_core::errno::EINVAL,
+            Self::Start(error) => error.errno(),
+            Self::Os { source, .. } => {
+                source.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error())
+            }
+        }
+    }
+}
+
 /// Why a port cannot be asked about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
@@ -128,6 +141,13 @@ pub struct PostSendListError {
     pub error: PostSendError,
 }
 
+impl PostSendListError {
+    /// The errno that `ibv_post_send` returns, positive (R13).
+    pub fn errno(&self) -> i32 {
+        self.error.errno()
+    }
+}
+
 /// A list of receive requests of which one was not taken; those before it were (R13).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("receive request {index} of the list: {error}")]
@@ -137,4 +157,11 @@ pub struct PostRecvListError {
     /// Why.
     #[source]
     pub error: PostRecvError,
+}
+
+impl PostRecvListError {
+    /// The errno that `ibv_post_recv` returns, positive (R13).
+    pub fn errno(&self) -> i32 {
+        self.error.errno()
+    }
 }

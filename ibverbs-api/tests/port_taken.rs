@@ -26,6 +26,7 @@ fn a_taken_port_is_told_and_free_again_later() {
             panic!("{error:?}")
         };
         assert_eq!(*address, own.to_ip());
+        assert_eq!(error.errno(), 98, "EADDRINUSE");
         let text = error.to_string();
         assert!(text.contains("is rdma_rxe loaded on this host?"), "{text}");
         assert!(text.contains("4791"), "{text}");

@@ -306,6 +306,12 @@ impl Shard {
         !self.ready.is_empty()
     }
 
+    /// Packets after which every queue pair that has something to send now has had two turns: one
+    /// for its requests and one for its replies, so that what it owes to its peer has left.
+    pub fn packets_until_served(&self) -> usize {
+        2 * TURN as usize * self.ready.len()
+    }
+
     /// Writes the next packet to send into `buf`; `None` when there is none.
     ///
     /// Consecutive packets go to the same queue pair for a while, so that the link can send them in

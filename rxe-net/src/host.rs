@@ -41,11 +41,14 @@ impl HostError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::NoSuchInterface { .. } | Self::NoInterfaces => libc::ENODEV,
-            Self::Socket(source) | Self::Query { source, .. } => {
-                source.raw_os_error().unwrap_or(libc::EIO)
-            }
+            Self::Socket(source) | Self::Query { source, .. } => os_errno(source),
         }
     }
+}
+
+/// The errno of an error of the OS; `EIO` for one that came from elsewhere.
+pub(crate) fn os_errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
 }
 
 /// All interfaces of this network namespace with their addresses, by index; also those down.

@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use super::clock::Clock;
 use crate::faults::{FaultSpec, Faults, FaultyLink, ParseFaultsError};
+use crate::host::os_errno;
 use crate::link::Link;
 use crate::memory::{AttachError, Fabric, PortId};
 use crate::pcap::{Capture, OpenCaptureError};
@@ -27,6 +28,17 @@ pub enum OpenLinkError {
     /// The background thread cannot wait for the link.
     #[error("cannot wait for packets: {0}")]
     Wait(#[source] io::Error),
+}
+
+impl OpenLinkError {
+    /// The errno that stands for it.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Udp(error) => error.errno(),
+            Self::Memory(_) => libc::EADDRNOTAVAIL,
+            Self::Wait(error) => os_errno(error),
+        }
+    }
 }
 
 /// Opens the link of a shard for one of a port's GIDs.

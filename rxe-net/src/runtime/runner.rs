@@ -25,6 +25,7 @@ use super::open::{OpenLink, OpenLinkError};
 use super::registry::{NoSlotError, SlotGuard, forward};
 use super::sleeper::Sleeper;
 use crate::batch::TxBatch;
+use crate::host::os_errno;
 use crate::link::{Link, LinkCounters};
 
 /// Packets handed over from other sockets and not yet taken in; more are dropped, RC repairs it.
@@ -57,6 +58,26 @@ pub enum ModifyError {
     /// The link to send and receive on cannot be opened.
     #[error(transparent)]
     Link(#[from] OpenLinkError),
+}
+
+impl StartError {
+    /// The errno that `ibv_open_device` would set.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::NoSlot(_) => libc::ENOSPC,
+            Self::Os(error) => os_errno(error),
+        }
+    }
+}
+
+impl ModifyError {
+    /// The errno that `ibv_modify_qp` returns.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Qp(error) => error.errno(),
+            Self::Link(error) => error.errno(),
+        }
+    }
 }
 
 /// A shard, its links, and the thread that runs them when nobody else does.
@@ -153,10 +174,18 @@ impl Core {
 
     /// Sends what the shard has to send, up to [`TRANSMIT_MAX`]; what is left has a deadline.
     fn transmit(&mut self, now: Instant) {
+        self.transmit_some(now, TRANSMIT_MAX);
+    }
+
+    /// Sends at least what each queue pair owes to its peer: before one of them goes.
+    fn transmit_owed(&mut self, now: Instant) {
+        self.transmit_some(now, TRANSMIT_MAX.max(self.shard.packets_until_served()));
+    }
+
+    fn transmit_some(&mut self, now: Instant, mut left: usize) {
         let Self { shard, links, batch, .. } = self;
         // The link that the batch is for.
         let mut target = None;
-        let mut left = TRANSMIT_MAX;
         while shard.wants_transmit() && left > 0 {
             let is_first = batch.is_empty();
             let Some(room) = batch.room() else {
@@ -217,7 +246,8 @@ impl Notify for WakeRunner {
 }
 
 impl Runner {
-    /// Makes a shard of a device on a free slot, and starts its background thread.
+    /// Makes a shard of a device on a free slot, and starts its background thread, which keeps it
+    /// alive until [`Self::close`].
     ///
     /// # Errors
     ///
@@ -274,7 +304,7 @@ impl Runner {
     ) -> Result<(), ModifyError> {
         self.with_core(|core, now| {
             // What is owed to the peer leaves before a state in which nothing is sent.
-            core.transmit(now);
+            core.transmit_owed(now);
             core.shard.check_modify_qp(qpn, attr, mask)?;
             if mask.contains(QpAttrMask::AV) {
                 let port = core.shard.device().port(attr.av.port_num);
@@ -311,7 +341,7 @@ impl Runner {
     /// Destroys a queue pair (`ibv_destroy_qp`), after what it owes to its peer has been sent.
     pub fn destroy_qp(&self, qpn: Qpn) {
         self.with_core(|core, now| {
-            core.transmit(now);
+            core.transmit_owed(now);
             core.shard.destroy_qp(qpn);
             core.transmit(now);
         });
@@ -479,7 +509,7 @@ impl Runner {
         }
         let mut core = self.core.lock();
         let now = core.advance(Clock::now());
-        core.transmit(now);
+        core.transmit_owed(now);
         self.sleeper.forget_sockets();
         core.links.clear();
     }

@@ -31,6 +31,7 @@ use parking_lot::Mutex;
 use thiserror::Error;
 
 use super::sys;
+use crate::host::os_errno;
 
 /// The UDP port of RoCEv2 (`ROCE_V2_UDP_DPORT`).
 pub const ROCE_PORT: u16 = 4791;
@@ -83,6 +84,17 @@ pub enum BindError {
 }
 
 impl BindError {
+    /// The errno that stands for it.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::PortTaken { .. } | Self::AddressInUse { .. } | Self::SlotTaken { .. } => {
+                libc::EADDRINUSE
+            }
+            Self::NotLocal { .. } => libc::EADDRNOTAVAIL,
+            Self::Os { source, .. } => os_errno(source),
+        }
+    }
+
     pub(super) fn os(address: IpAddr, what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Os { address, what, source }
     }
