@@ -1,5 +1,7 @@
 //! The longest message, 2^31 bytes, at the smallest path MTU: 2^23 packets, half of all PSNs.
 
+#![allow(clippy::unwrap_used)] // in helpers of tests
+
 mod common;
 
 use std::sync::Arc;

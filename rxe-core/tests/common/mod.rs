@@ -1,5 +1,5 @@
 //! Two hosts on a wire that the test holds in its hands.
-#![allow(dead_code, unreachable_pub)] // each test file uses a part of it
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // each test file uses a part of it
 
 use std::sync::Arc;
 
