@@ -554,10 +554,16 @@ impl Responder {
                     None => {
                         // R31: never garbage, but a NAK where the data would have been.
                         let syndrome = Syndrome::nak(NakCode::RemoteOperationalError);
-                        self.replies.clear();
                         let aeth = Some(Aeth { syndrome, msn });
-                        let opcode = Opcode::RC_ACKNOWLEDGE;
-                        (write_reply(cx, opcode, psn, 0, aeth, buf), Verdict::Fail)
+                        let len = write_reply(cx, Opcode::RC_ACKNOWLEDGE, psn, 0, aeth, buf);
+                        if replay {
+                            // The peer may have all of it: the NAK is old to it then, and what
+                            // follows is what it waits for. A duplicate breaks no connection.
+                            self.replies.pop_front();
+                            return (len, Verdict::Go);
+                        }
+                        self.replies.clear();
+                        (len, Verdict::Fail)
                     }
                 }
             }

@@ -176,7 +176,9 @@ fn r24_the_key_of_a_duplicate_read_is_checked_anew() {
     s.rx(&read(0, from, 600)).sent();
     assert!(s.host.device.memory().deregister(s.host.keys));
     s.rx(&read(0, from, 600)).tx([nak(0, OPERATION, 1)]);
-    assert_eq!(s.state(), QpState::Err);
+    // A requester that still waits for the data fails by the NAK; to one that has it all, this was
+    // a copy made by the network, and must break nothing.
+    assert_eq!(s.state(), QpState::Rts);
 }
 
 #[test]
