@@ -121,11 +121,14 @@ fn a_region_goes_while_a_peer_writes_and_reads() {
                 let lost = two.context.link_counters().sent > one.context.link_counters().received;
                 let is_timeout = lost && first == WcStatus::RetryExcErr;
                 assert!(told.contains(&first) || is_timeout, "{first}, lost: {lost}");
+                // Of a READ that was asked for again only the asking end is broken (R24).
+                if first == WcStatus::RemAccessErr {
+                    assert_eq!(two.qp.state(), QpState::Err);
+                }
                 for _ in 0..9 {
                     assert_eq!(one.cq.wait_one(LONG).unwrap().status, WcStatus::WrFlushErr);
                 }
             });
-            assert_eq!(two.qp.state(), QpState::Err);
         }
     }
 }
