@@ -1,7 +1,7 @@
 //! Networks that lose, repeat and reorder packets: every byte arrives, in order, once.
 //!
-//! `urxe pingpong -c`, which all these run, checks the bytes of each message, and that each
-//! completes in its turn.
+//! `urxe pingpong -c`, which all these run, sends other bytes in each message and checks every byte
+//! that the other end sends back, message by message.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::collections::HashSet;
