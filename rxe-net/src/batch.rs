@@ -6,6 +6,9 @@ use rxe_wire::Qpn;
 /// Bytes of the invariant CRC that a link appends to each packet (IBA, RoCEv2 annex A17).
 pub const ICRC_LEN: usize = 4;
 
+/// Bytes that one segmented send takes at most: the largest IPv4 packet less its headers.
+pub const MAX_MESSAGE: usize = 65_535 - 20 - 8;
+
 /// A batch of packets to send: one contiguous buffer, written packet after packet.
 ///
 /// The engine asks for [`room`](Self::room), writes a packet from BTH to its last pad byte there,
@@ -202,6 +205,14 @@ impl TxBatch {
             flip_bit(sealed, bit);
             packet.flipped = true;
         }
+    }
+
+    /// Whether one more packet as long as the last would not fit into the same IP packet.
+    ///
+    /// Then what is there may as well leave: the receiver works on it while more is written.
+    pub fn fills_message(&self) -> bool {
+        let last = self.packets.last().map_or(0, TxPacket::sealed_len);
+        self.end + last > MAX_MESSAGE
     }
 
     /// Number of packets.

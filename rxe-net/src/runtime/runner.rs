@@ -33,6 +33,8 @@ const HANDED_OVER_MAX: usize = 1024;
 /// Packets sent before the lock is given back and packets that came have their turn: a peer may
 /// ask for 2 GiB by one READ, and the answer has no window.
 const TRANSMIT_MAX: usize = 4096;
+/// How long the sockets stay disarmed after somebody has polled.
+const LEASE_NANOS: u64 = 1_000_000;
 /// Offset of the top byte of the destination QPN in BTH: the slot.
 const SLOT_OFFSET: usize = 5;
 
@@ -110,6 +112,20 @@ pub(super) struct Core {
     batch: TxBatch,
     /// The latest time that the links were told.
     latest: Instant,
+    /// When a packet came last.
+    last_packet: Instant,
+}
+
+/// What the background thread does after a round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Round {
+    /// The next one, at once.
+    More,
+    /// The next one, after others had the processor: packets that follow each other closely are
+    /// met awake, since a wake-up costs more than a look.
+    Linger,
+    /// Sleeps: timer and sockets are set.
+    Sleep,
 }
 
 struct OpenedLink {
@@ -135,6 +151,9 @@ impl Core {
     /// do right now.
     pub(super) fn turn(&mut self, now: Instant) -> bool {
         let received = self.receive(now);
+        if received > 0 {
+            self.last_packet = now;
+        }
         if self.shard.poll_timeout().is_some_and(|at| at <= now) {
             self.shard.handle_timeout(now);
         }
@@ -206,6 +225,9 @@ impl Core {
                 batch.commit(transmit);
             }
             target = Some(source);
+            if batch.fills_message() {
+                flush(links, batch, target, now);
+            }
         }
         flush(links, batch, target, now);
     }
@@ -259,6 +281,7 @@ impl Runner {
             links: Vec::new(),
             batch: TxBatch::new(),
             latest: Instant::ZERO,
+            last_packet: Instant::ZERO,
         };
         let runner = Arc::new(Self {
             core: Mutex::new(core),
@@ -414,27 +437,43 @@ impl Runner {
         }
     }
 
+    /// When the time of whoever polled last is over, if it is not over yet.
+    ///
+    /// Until then the sockets are theirs, and so are the timers of the shard.
+    pub(super) fn lease_end(&self, now: Instant) -> Option<Instant> {
+        // 0 stands for never, or not since `req_notify`.
+        let polled = Some(self.last_poll.load(Ordering::SeqCst)).filter(|&nanos| nanos > 0)?;
+        let end = Instant::from_nanos(polled).plus_nanos(LEASE_NANOS);
+        (end > now).then_some(end)
+    }
+
     /// Does one round in the background thread; true when the next one should follow at once.
     ///
     /// The lock is given back after each, so that others get in and what they left is done.
-    pub(super) fn background_round(&self, lease_nanos: u64) -> bool {
+    pub(super) fn background_round(&self, linger_nanos: u64) -> Round {
         let mut core = self.core.lock();
         let now = core.advance(Clock::now());
         let more = core.turn(now);
-        let lease_end =
-            self.last_poll().map(|polled| polled.plus_nanos(lease_nanos)).filter(|&end| end > now);
-        let again = more && lease_end.is_none();
-        if !again {
-            self.set_timer(&core, lease_end, now);
-            if lease_end.is_none() {
-                self.sleeper.arm_sockets();
+        let lease_end = self.lease_end(now);
+        let lingers = now.nanos_since(core.last_packet) < linger_nanos;
+        let round = match lease_end {
+            None if more => Round::More,
+            None if lingers => Round::Linger,
+            _ => Round::Sleep,
+        };
+        if round == Round::Sleep {
+            let deadline = core.deadline().map_or(u64::MAX, Instant::as_nanos);
+            self.sleeper.set_timer(deadline, now);
+            match lease_end {
+                Some(end) => self.sleeper.set_lease(end, now),
+                None => self.sleeper.arm_sockets(),
             }
         }
         self.sleeper.wake_by(core.deadline(), now);
         // Whoever waits gets it: this thread would take it again before the other one is awake.
         MutexGuard::unlock_fair(core);
         self.serve_left_work();
-        again
+        round
     }
 
     /// Takes the lock, and gives it back as it must be: see [`Self::release`].
@@ -448,20 +487,6 @@ impl Runner {
 
     pub(super) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
-    }
-
-    /// When somebody last polled; `None` for never, or not since `req_notify`.
-    fn last_poll(&self) -> Option<Instant> {
-        match self.last_poll.load(Ordering::SeqCst) {
-            0 => None,
-            nanos => Some(Instant::from_nanos(nanos)),
-        }
-    }
-
-    /// Sets the timer of the background thread, under the lock.
-    fn set_timer(&self, core: &Core, lease_end: Option<Instant>, now: Instant) {
-        let earliest = core.deadline().into_iter().chain(lease_end).min();
-        self.sleeper.set_timer(earliest.map_or(u64::MAX, Instant::as_nanos), now);
     }
 
     /// Gives the lock back, and does what others have left meanwhile since it was taken.

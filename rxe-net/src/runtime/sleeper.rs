@@ -59,7 +59,10 @@ const NEVER: u64 = u64::MAX;
 /// The epoll set of one background thread.
 pub(super) struct Sleeper {
     epoll: OwnedFd,
+    /// Fires when the shard, or a link, has something to do.
     timer: OwnedFd,
+    /// Fires when it is time to see whether somebody still polls.
+    lease: OwnedFd,
     waker: EventFd,
     sockets: Mutex<Vec<Arc<OwnedFd>>>,
     /// A socket has fired, and stays silent until it is armed again.
@@ -82,19 +85,20 @@ const SOCKET: EventFlags = EventFlags::IN.union(EventFlags::ONESHOT);
 const TIMER: u64 = 0;
 const WAKER: u64 = 1;
 const SOCKETS: u64 = 2;
+const LEASE: u64 = 3;
 
 impl Sleeper {
     pub(super) fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let timer = timerfd_create(
-            TimerfdClockId::Monotonic,
-            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-        )?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let lease = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         let waker = EventFd::new()?;
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
+        epoll::add(&epoll, &lease, EventData::new_u64(LEASE), EventFlags::IN)?;
         epoll::add(&epoll, &waker, EventData::new_u64(WAKER), EventFlags::IN)?;
         let (disarmed, armed) = (AtomicBool::new(false), AtomicU64::new(NEVER));
-        Ok(Self { epoll, timer, waker, sockets: Mutex::default(), disarmed, armed })
+        Ok(Self { epoll, timer, lease, waker, sockets: Mutex::default(), disarmed, armed })
     }
 
     /// Adds a socket, armed.
@@ -141,50 +145,58 @@ impl Sleeper {
         if self.armed.swap(deadline, Ordering::Relaxed) == deadline {
             return;
         }
-        let nanos = match deadline {
-            NEVER => 0,
-            // 0 would stop the timer.
-            at => at.saturating_sub(now.as_nanos()).max(1),
-        };
-        let it_value = Timespec {
-            tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
-            tv_nsec: (nanos % 1_000_000_000) as _,
-        };
-        let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let spec = Itimerspec { it_interval, it_value };
-        if let Err(error) = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &spec) {
-            tracing::error!(target: "rxe::net", %error, "cannot set the timer");
-        }
+        start(&self.timer, deadline, now);
     }
 
-    /// Sleeps until a socket, the timer or [`Self::wake`] wakes it; true when a socket did.
-    pub(super) fn sleep(&self) -> io::Result<bool> {
+    /// Wakes the thread at `at`, to see whether somebody still polls.
+    pub(super) fn set_lease(&self, at: Instant, now: Instant) {
+        start(&self.lease, at.as_nanos(), now);
+    }
+
+    /// Sleeps until a socket, a timer or [`Self::wake`] wakes it.
+    pub(super) fn sleep(&self) -> io::Result<()> {
         let mut events = Vec::with_capacity(8);
         match epoll::wait(&self.epoll, spare_capacity(&mut events), None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let mut is_socket = false;
         for event in events {
             match event.data.u64() {
                 // All of these are non-blocking: what is there is taken.
                 TIMER => {
-                    let mut expirations = [0; 8];
-                    let _ = rustix::io::read(&self.timer, &mut expirations);
+                    let _ = rustix::io::read(&self.timer, &mut [0; 8]);
                     self.armed.store(NEVER, Ordering::Relaxed);
                 }
+                LEASE => {
+                    let _ = rustix::io::read(&self.lease, &mut [0; 8]);
+                }
                 WAKER => while self.waker.take() {},
-                _ => is_socket = true,
+                _ => self.disarmed.store(true, Ordering::SeqCst),
             }
         }
-        if is_socket {
-            self.disarmed.store(true, Ordering::SeqCst);
-        }
-        Ok(is_socket)
+        Ok(())
     }
 
     /// Wakes the thread.
     pub(super) fn wake(&self) {
         self.waker.notify();
+    }
+}
+
+/// Lets a timer fire at `deadline`, or never.
+fn start(timer: &OwnedFd, deadline: u64, now: Instant) {
+    let nanos = match deadline {
+        NEVER => 0,
+        // 0 would stop the timer.
+        at => at.saturating_sub(now.as_nanos()).max(1),
+    };
+    let it_value = Timespec {
+        tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
+        tv_nsec: (nanos % 1_000_000_000) as _,
+    };
+    let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let spec = Itimerspec { it_interval, it_value };
+    if let Err(error) = timerfd_settime(timer, TimerfdTimerFlags::empty(), &spec) {
+        tracing::error!(target: "rxe::net", %error, "cannot set a timer");
     }
 }

@@ -17,15 +17,13 @@ use super::hint;
 use super::socket::{self, BufferSizes, TxKey, TxSockets};
 use super::steer::{BindError, Membership, ROCE_PORT};
 use super::sys::{self, InMessage, MAX_SEND, OutMessage, RawAddress, RecvRing};
-use crate::batch::{ICRC_LEN, TxBatch, TxPacket};
+use crate::batch::{ICRC_LEN, MAX_MESSAGE, TxBatch, TxPacket};
 use crate::link::{Link, LinkCounters, Sink, TransmitReport};
 use crate::pcap::{Capture, CaptureBatch, CapturedPacket};
 
 /// Segments that a call takes at most, from the newest kernel to the oldest: the link begins with
 /// the first and goes on when the kernel refuses (6.18 takes 128, 6.1 takes 64).
 const SEGMENT_LIMITS: [usize; 3] = [128, 64, 1];
-/// Bytes that a call takes at most: the largest IPv4 packet less its headers.
-const MAX_SEND_BYTES: usize = 65_535 - 20 - 8;
 /// Messages that one round of receiving takes at most.
 const MAX_RECEIVE: usize = 32;
 /// Hints kept for the runtime; more are dropped, as ICMP itself is.
@@ -493,7 +491,7 @@ fn run_length(batch: &TxBatch, first: usize, max_segments: usize) -> usize {
     for (count, packet) in packets.iter().enumerate().take(max_segments) {
         let len = packet.sealed_len();
         let fits = packet.offset() == end
-            && bytes + len <= MAX_SEND_BYTES
+            && bytes + len <= MAX_MESSAGE
             // A shorter packet ends the run.
             && last_len == head.sealed_len()
             && len <= last_len

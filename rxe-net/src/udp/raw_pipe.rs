@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::socket::{self, BufferSizes};
 use super::sys::{self, OutMessage, RawAddress, RecvRing};
+use crate::batch::MAX_MESSAGE;
 
-/// Bytes of a message at most: the largest IPv4 packet less its headers.
-const MAX_MESSAGE: usize = 65_535 - 20 - 8;
 /// Segments of a message at most: what every kernel with `UDP_SEGMENT` takes.
 const MAX_SEGMENTS: usize = 64;
 /// Messages under way at most. The default receive buffer holds three of the largest, as the
