@@ -23,10 +23,8 @@ const RESTART_WINDOW: u64 = 4 * packet_cost(4096) as u64;
 const LARGEST_WINDOW: u64 = 4 << 20;
 /// As many packets as that holds of the smallest.
 const LARGEST_PACKETS: u64 = LARGEST_WINDOW / packet_cost(0) as u64;
-/// How long the window stays at what survived a loss before it creeps towards where that was.
-const HOLD_NANOS: u64 = 100_000_000;
-/// How long after a loss the window goes no further than just below where that was.
-const PROBE_NANOS: u64 = 2_000_000_000;
+/// How long the window takes after a loss to come back to where that was.
+const RECOVERY_NANOS: u64 = 100_000_000;
 /// The short timer never fires earlier than this: threads are scheduled, not instant.
 const EARLIEST_RESEND_NANOS: u64 = 1_000_000;
 /// The short timer before the first round trip has been measured.
@@ -125,7 +123,7 @@ pub(crate) struct PeerWindow {
     packets: u64,
     /// Below this the window grows fast, above it creeps.
     threshold: u64,
-    /// What was under way when something was lost last.
+    /// The window when something was lost last.
     ceiling: u64,
     last_cut: Option<Instant>,
     /// Smoothed round trip and its deviation, in nanoseconds (RFC 6298, section 2).
@@ -165,6 +163,17 @@ impl PeerWindow {
             && cost.saturating_add(more.cost) <= self.size
     }
 
+    /// The room that `pending` packets of a given cost wait for once the window is full: a quarter
+    /// of it, if they are so many.
+    ///
+    /// Were each acknowledged packet followed by one more at once, messages would shrink to what
+    /// one acknowledgement covers, and acknowledgements to what one message holds (the silly window
+    /// of RFC 1122, section 4.2.3.4).
+    pub(crate) fn worth_waiting_for(&self, pending: u32, cost: u32) -> Load {
+        let quarter = (self.size / u64::from(cost)).min(self.packets) / 4;
+        Load::of(u64::from(pending).min(quarter).max(1) as u32, cost)
+    }
+
     /// Packets of a given cost that half of the window holds: what one READ asks for at a time.
     pub(crate) fn read_chunk(&self, cost: u32) -> u32 {
         // At most the largest window over the smallest cost: fits.
@@ -186,35 +195,32 @@ impl PeerWindow {
             self.size = (self.size + cost / 2).min(self.threshold);
             return;
         }
-        let since_loss = self.last_cut.map(|cut| now.nanos_since(cut));
-        if since_loss.is_some_and(|nanos| nanos < HOLD_NANOS) {
-            return;
-        }
-        // A sixteenth with each round trip; soon after a loss, not up to where it happened.
-        let is_recent = since_loss.is_some_and(|nanos| nanos < PROBE_NANOS);
-        let limit = if is_recent { self.ceiling / 16 * 15 } else { LARGEST_WINDOW };
-        self.size = (self.size + cost / 16).min(limit.max(self.size));
+        let since_cut = self.last_cut.map_or(u64::MAX, |cut| now.nanos_since(cut));
+        let target = grown(self.ceiling, since_cut).min(LARGEST_WINDOW);
+        // By an eighth with each round trip at most.
+        self.size = target.min(self.size + cost / 8).max(self.size);
     }
 
     /// Cuts the window after a loss, at most once in a round trip.
     ///
     /// What is sent again must find room where there was none: so it starts with half, and soon
     /// has three quarters.
-    pub(crate) fn on_loss(&mut self, now: Instant, in_flight: u64) {
+    pub(crate) fn on_loss(&mut self, now: Instant) {
         if self.last_cut.is_some_and(|cut| now.nanos_since(cut) < self.srtt.unwrap_or(0)) {
             return;
         }
         self.last_cut = Some(now);
-        self.ceiling = in_flight.min(self.size).max(RESTART_WINDOW);
+        self.ceiling = self.size;
         self.threshold = (self.ceiling / 4 * 3).max(RESTART_WINDOW);
         self.size = (self.ceiling / 2).max(RESTART_WINDOW);
     }
 
     /// Starts small again: nothing came back for so long that a timer fired.
     pub(crate) fn on_timeout(&mut self, now: Instant) {
+        self.last_cut = Some(now);
+        self.ceiling = self.size;
         self.threshold = (self.size / 2).max(RESTART_WINDOW);
         self.size = RESTART_WINDOW;
-        self.last_cut = Some(now);
     }
 
     /// Takes a measured round trip into account.
@@ -246,6 +252,20 @@ impl PeerWindow {
     }
 }
 
+/// The window that is right so long after a loss at `ceiling`: three quarters of it at first, slowly
+/// up to it within the recovery time, then beyond it faster and faster.
+///
+/// A cubic function of time, as in RFC 9438 (CUBIC), section 4.2: most of the time is spent just
+/// below what was too much, and a ceiling that was set by chance is soon left behind.
+fn grown(ceiling: u64, nanos: u64) -> u64 {
+    // Beyond eight recovery times, it is far above any window.
+    let nanos = nanos.min(8 * RECOVERY_NANOS) as i128;
+    let recovery = i128::from(RECOVERY_NANOS);
+    let distance = (nanos - recovery).pow(3) / recovery.pow(2);
+    let growth = i128::from(ceiling) * distance / recovery / 4;
+    u64::try_from(i128::from(ceiling) + growth).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,23 +290,32 @@ mod tests {
         window.on_progress(at(0), Load { packets: 1, cost: 1000 });
         assert_eq!(window.size(), first + 500);
         window.on_round_trip(100_000);
-        window.on_loss(at(1_000_000), first);
+        let before = window.size();
+        window.on_loss(at(1_000_000));
         let cut = window.size();
-        assert_eq!(cut, first / 2);
-        window.on_loss(at(1_050_000), first);
+        assert_eq!(cut, before / 2);
+        window.on_loss(at(1_050_000));
         assert_eq!(window.size(), cut, "the same round trip");
-        window.in_flight.cost = cut;
-        window.on_progress(at(2_000_000), Load { packets: 1, cost: first });
-        assert_eq!(window.size(), first / 4 * 3, "three quarters come back at once");
-        window.in_flight.cost = first;
-        window.on_progress(at(3_000_000), Load { packets: 1, cost: first });
-        assert_eq!(window.size(), first / 4 * 3, "but are held for a while");
-        let later = at(1_000_000 + HOLD_NANOS);
-        (0..100).for_each(|_| window.on_progress(later, Load { packets: 1, cost: first }));
-        assert_eq!(window.size(), first / 16 * 15, "then it stays below where the loss was");
-        let later = at(1_000_000 + PROBE_NANOS);
-        (0..100).for_each(|_| window.on_progress(later, Load { packets: 1, cost: first }));
-        assert!(window.size() > first, "until much later");
+        let mut progress = |nanos| {
+            window.in_flight.cost = window.size();
+            (0..100).for_each(|_| window.on_progress(at(nanos), Load { packets: 1, cost: before }));
+            window.size()
+        };
+        assert_eq!(progress(1_000_000), before / 4 * 3, "three quarters come back at once");
+        let quarter = progress(1_000_000 + RECOVERY_NANOS / 4);
+        assert!(quarter < before / 10 * 9, "and the rest slowly: {quarter}");
+        assert_eq!(progress(1_000_000 + RECOVERY_NANOS), before);
+        assert!(progress(1_000_000 + 3 * RECOVERY_NANOS) > 2 * before, "then more is tried");
+    }
+
+    #[test]
+    fn growth_is_slow_around_the_ceiling_and_never_wraps() {
+        let ceiling = 1 << 20;
+        assert_eq!(grown(ceiling, 0), ceiling / 4 * 3);
+        assert_eq!(grown(ceiling, RECOVERY_NANOS), ceiling);
+        assert_eq!(grown(ceiling, 2 * RECOVERY_NANOS), ceiling / 4 * 5);
+        assert!(grown(LARGEST_WINDOW, u64::MAX) > LARGEST_WINDOW);
+        assert_eq!(grown(0, u64::MAX), 0);
     }
 
     #[test]

@@ -22,6 +22,29 @@ pub struct TxBatch {
     /// End of the last packet with its iCRC: where the next one begins.
     end: usize,
     packets: Vec<TxPacket>,
+    /// The packets written last that can leave as one.
+    run: LastRun,
+}
+
+/// Packets of one length at the end of a batch.
+#[derive(Clone, Copy, Debug, Default)]
+struct LastRun {
+    /// Length of the first one, with its iCRC.
+    head_len: usize,
+    bytes: usize,
+    /// The last one is shorter, so no other can follow.
+    is_closed: bool,
+}
+
+impl LastRun {
+    const fn push(&mut self, len: usize) {
+        if self.is_closed || len > self.head_len || self.bytes + len > MAX_MESSAGE {
+            *self = Self { head_len: len, bytes: len, is_closed: false };
+        } else {
+            self.bytes += len;
+            self.is_closed = len < self.head_len;
+        }
+    }
 }
 
 /// One packet of a [`TxBatch`].
@@ -96,6 +119,7 @@ impl TxBatch {
             bytes: vec![0; bytes].into_boxed_slice(),
             end: 0,
             packets: Vec::with_capacity(Self::MAX_PACKETS),
+            run: LastRun::default(),
         }
     }
 
@@ -134,6 +158,7 @@ impl TxBatch {
             flipped: false,
         });
         self.end += len + ICRC_LEN;
+        self.run.push(len + ICRC_LEN);
     }
 
     /// Appends a packet kept elsewhere, `bytes` from BTH to pad; false when there is no room.
@@ -207,12 +232,13 @@ impl TxBatch {
         }
     }
 
-    /// Whether one more packet as long as the last would not fit into the same IP packet.
+    /// Whether the packets written last fill a segmented send, so that they may as well leave: the
+    /// receiver works on them while more is written.
     ///
-    /// Then what is there may as well leave: the receiver works on it while more is written.
-    pub fn fills_message(&self) -> bool {
-        let last = self.packets.last().map_or(0, TxPacket::sealed_len);
-        self.end + last > MAX_MESSAGE
+    /// A segmented send takes packets of one length, the last of which may be shorter. A batch
+    /// that ends otherwise is better filled further.
+    pub const fn fills_message(&self) -> bool {
+        !self.run.is_closed && self.run.bytes + self.run.head_len > MAX_MESSAGE
     }
 
     /// Number of packets.
@@ -229,6 +255,7 @@ impl TxBatch {
     pub fn clear(&mut self) {
         self.packets.clear();
         self.end = 0;
+        self.run = LastRun::default();
     }
 
     /// The packets in the order of sending.

@@ -249,11 +249,10 @@ impl Machine {
     /// Does what a response calls for.
     fn apply(&mut self, cx: &mut ShardContext<'_>, outcome: Outcome) {
         let Outcome { acked, disposition } = outcome;
-        let in_flight = self.send.in_flight();
         self.sync_window(cx);
         if acked.progress {
             self.note_progress(cx, acked.load);
-            self.judge_early_resend(cx, in_flight);
+            self.judge_early_resend(cx);
         }
         match disposition {
             Disposition::Go => {}
@@ -262,7 +261,7 @@ impl Machine {
                 cx.counters.bump(Counter::rcvd_seq_err);
                 let now = cx.now;
                 if let Some(window) = self.window(cx) {
-                    window.on_loss(now, in_flight.cost);
+                    window.on_loss(now);
                 }
                 self.rewind(cx);
             }
@@ -310,7 +309,7 @@ impl Machine {
     /// The peer had taken in all that it could before the copy of the oldest packet. If it got no
     /// further than that copy, it has dropped everything behind it: go back to there. If it got
     /// further, only its answer was late.
-    fn judge_early_resend(&mut self, cx: &mut ShardContext<'_>, in_flight: Load) {
+    fn judge_early_resend(&mut self, cx: &mut ShardContext<'_>) {
         let una = self.send.una();
         let early_resend = std::mem::take(&mut self.send.early_resend);
         let EarlyResend::Sent(end) = early_resend else { return };
@@ -324,7 +323,7 @@ impl Machine {
         }
         let now = cx.now;
         if let Some(window) = self.window(cx) {
-            window.on_loss(now, in_flight.cost);
+            window.on_loss(now);
         }
         self.rewind(cx);
     }

@@ -153,12 +153,14 @@ impl Requester {
         buf: &mut [u8],
     ) -> Emit {
         let started = queue.start(cx.mtu, |_| 0);
-        let load = Load::of(1, started.packet_cost);
-        let is_rewound = queue.is_rewound();
-        if !cx.window.has_room(load) && !is_rewound {
-            return Emit::NoRoom(load);
-        }
         let packet = queue.cursor.packet;
+        let is_rewound = queue.is_rewound();
+        if !cx.window.has_room(Load::of(1, started.packet_cost)) && !is_rewound {
+            // Other requests are behind this one: how many packets they have is not known yet.
+            let is_last = queue.cursor.index + 1 == queue.wqes.len();
+            let pending = if is_last { started.packets - packet } else { u32::MAX };
+            return Emit::NoRoom(cx.window.worth_waiting_for(pending, started.packet_cost));
+        }
         let wqe = &queue.wqes[queue.cursor.index];
         let psn = started.first_psn.plus(packet);
         let position = position(packet, started.packets);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rxe_core::QueuePair;
 use rxe_core::qp::{Mtu, QpAttr, QpAttrMask, QpCaps, QpInit, QpState, QpType};
 use rxe_core::wq::{SendData, SendFlags, SendOp, SendWr};
+use rxe_wire::Packet;
 use rxe_wire::{Psn, Qpn};
 
 use crate::common::{init_mask, rtr_mask, rts_mask};
@@ -173,9 +174,20 @@ fn queue_pairs_to_one_peer_share_the_window() {
     // The first one fills the room again, but then it is the other's turn.
     s.rx(&ack(10, 11));
     let mut sent = sent_by_second(&mut s);
-    s.rx(&ack(20, 21));
+    s.rx(&ack(40, 41));
     sent += sent_by_second(&mut s);
     assert_eq!(sent, 1);
+}
+
+#[test]
+fn a_full_window_is_filled_again_only_when_a_quarter_of_it_is_free() {
+    let (mut s, _second) = waiting();
+    for psn in 0..7 {
+        s.rx(&ack(psn, u32::from(psn as u8) + 1));
+        assert!(s.host.transmit().is_empty(), "after packet {psn}");
+    }
+    s.rx(&ack(16, 17));
+    assert!(s.host.transmit().len() > 16, "in one go");
 }
 
 #[test]
@@ -186,12 +198,15 @@ fn a_read_does_not_starve_while_another_queue_pair_sends_small_packets() {
     second.post_send(&SendWr { wr_id: 2, op, flags, data: SendData::Sges(&sges) }).unwrap();
     s.host.shard.kick(s.host.now, second.qpn());
     // Every acknowledgement of one packet is followed by a new packet to send.
-    let mut sent = 0;
+    let mut asked = 0;
     for psn in 0..300 {
         s.send(1000, 1).rx(&ack(psn, 0));
-        sent += sent_by_second(&mut s);
+        for (_, bytes) in s.host.transmit() {
+            let packet = Packet::parse(&bytes).expect("a packet");
+            asked += packet.reth().map_or(0, |reth| reth.len);
+        }
     }
-    assert_eq!(sent, 5, "the SEND of the second, and its READ in four parts");
+    assert_eq!(asked, 100 * 256, "all parts of the READ of the second, each once");
 }
 
 #[test]
