@@ -327,28 +327,29 @@ impl Shard {
             let key = *self.ready.front()?;
             let (mut cx, machines) = self.split();
             let machine = &mut machines[key as usize];
-            // Asked for before: building a NAK may end the connection's state.
-            let connection = machine.connection;
+            let window = machine.connection.as_ref().map(|connection| connection.window);
             let emit = machine.poll_packet(&mut cx, buf);
+            if let (Emit::Packet(len), Some(connection)) = (emit, &machine.connection) {
+                let transmit =
+                    Transmit { len, path: connection.path, dest_qpn: machine.attr.dest_qpn };
+                self.cover(key);
+                self.counters.bump(Counter::sent_pkts);
+                self.take_turn(key);
+                return Some(transmit);
+            }
             self.cover(key);
-            match (emit, connection) {
-                (Emit::Packet(len), Some(connection)) => {
-                    self.counters.bump(Counter::sent_pkts);
-                    self.take_turn(key);
-                    let dest_qpn = self.machines[key as usize].attr.dest_qpn;
-                    return Some(Transmit { len, path: connection.path, dest_qpn });
-                }
-                (Emit::NoRoom(need), Some(connection)) => {
+            match (emit, window) {
+                (Emit::NoRoom(need), Some(window)) => {
                     // Who has sent in this turn goes behind those who have not.
                     let is_last = self.turn < TURN;
                     self.end_turn();
-                    self.wait_for_room(key, connection.window, need, is_last);
+                    self.wait_for_room(key, window, need, is_last);
                 }
                 _ => {
                     self.end_turn();
                     // A request that failed while it was built has freed its part of the window.
-                    if let Some(connection) = connection {
-                        self.wake_waiting(connection.window);
+                    if let Some(window) = window {
+                        self.wake_waiting(window);
                     }
                 }
             }
