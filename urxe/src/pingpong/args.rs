@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(short = 'i', long, default_value_t = 1,
           value_parser = clap::value_parser!(u8).range(1..))]
     ib_port: u8,
-    /// Bytes of a message [default: 4096; in this process 65536, of the bandwidth].
+    /// Bytes of a message [default: 4096; in this process 1048576, of the bandwidth].
     #[arg(short, long, value_name = "BYTES")]
     size: Option<u32>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: 1024; in this process 1024 and 4096].
@@ -162,7 +162,7 @@ impl Args {
         if let Some(&(_, option)) = needs_peer.iter().find(|(given, _)| *given) {
             return Err(UsageError::NeedsPeer { option });
         }
-        let size = self.size.unwrap_or(65_536);
+        let size = self.size.unwrap_or(1 << 20);
         if !(local::MIN_SIZE..=local::MAX_SIZE).contains(&size) {
             return Err(UsageError::Size { size });
         }
