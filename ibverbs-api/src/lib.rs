@@ -1,4 +1,5 @@
-//! RDMA verbs in safe Rust, over a RoCE device that is always there: any interface with an address.
+//! RDMA verbs in safe Rust, over a RoCE device that is always there: any interface that has an
+//! address.
 //!
 //! The names are those of the specification, in full words; each item names its counterpart in C,
 //! and every numeric value is the one of `infiniband/verbs.h`. Nothing here needs privileges.
@@ -7,18 +8,26 @@
 //! |---|---|
 //! | `ibv_get_device_list` | [`devices`] |
 //! | `ibv_open_device`, `ibv_close_device` | [`Device::open`], drop |
-//! | `ibv_query_device`, `_port`, `_gid`, `_gid_ex`, `_gid_table`, `_pkey` | methods of [`Context`] |
+//! | `ibv_query_device`, `_port`, `_pkey` | `query_*` of [`Context`] |
+//! | `ibv_query_gid`, `_gid_ex`, `_gid_table` | `query_*` of [`Context`] |
 //! | `ibv_alloc_pd`, `ibv_dealloc_pd` | [`Context::alloc_pd`], drop |
 //! | `ibv_reg_mr`, `ibv_dereg_mr` | [`ProtectionDomain::register`], drop |
-//! | `ibv_create_comp_channel`, `ibv_get_cq_event` | [`Context::create_channel`], [`CompletionChannel::wait`] |
-//! | `ibv_create_cq`, `ibv_poll_cq`, `ibv_req_notify_cq` | [`Context::create_cq`], [`CompletionQueue::poll`], [`CompletionQueue::req_notify`] |
-//! | `ibv_create_qp`, `ibv_modify_qp`, `ibv_query_qp` | [`ProtectionDomain::create_qp`], [`QueuePair::modify`], [`QueuePair::query`] |
+//! | `ibv_create_comp_channel` | [`Context::create_channel`] |
+//! | `ibv_get_cq_event` | [`CompletionChannel::wait`] |
+//! | `ibv_create_cq` | [`Context::create_cq`] |
+//! | `ibv_poll_cq` | [`CompletionQueue::poll`] |
+//! | `ibv_req_notify_cq` | [`CompletionQueue::req_notify`] |
+//! | `ibv_create_qp` | [`ProtectionDomain::create_qp`] |
+//! | `ibv_modify_qp`, `ibv_query_qp` | [`QueuePair::modify`], [`QueuePair::query`] |
 //! | `ibv_post_send`, `ibv_post_recv` | [`QueuePair::post_send`], [`QueuePair::post_recv`] |
 //! | `ibv_get_async_event` | [`Context::wait_event`] |
 //!
 //! An object keeps alive what it was made from, so nothing is destroyed while it is in use, and
 //! dropping everything in any order is right. A queue pair runs in the thread that polls its
-//! completion queue, or in a background thread when nobody polls.
+//! completion queue, or in a background thread when nobody polls. Every object may be shared by
+//! threads. A call that is refused changes nothing (of a list of requests, those before the refused
+//! one are posted), and its error says what would be right; it has the errno of the C verb too
+//! (`errno()`).
 //!
 //! ```
 //! use std::time::Duration;

@@ -11,8 +11,8 @@ use crate::pd::PdInner;
 
 /// A registered buffer (`struct ibv_mr`).
 ///
-/// Dropping it ends the registration (`ibv_dereg_mr`), after the copies under way: work requests and
-/// peers that still use its keys get errors. The buffer lives on while anyone holds it.
+/// Dropping it ends the registration (`ibv_dereg_mr`), after the copies under way: work requests
+/// and peers that still use its keys get errors. The buffer lives on while anyone holds it.
 #[derive(Debug)]
 pub struct MemoryRegion {
     pd: Arc<PdInner>,

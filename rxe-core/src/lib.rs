@@ -1,13 +1,18 @@
 //! A RoCE transport engine without I/O.
 //!
 //! No sockets, threads, clock or randomness of the OS: packets, time and seed are arguments. The
-//! same engine runs over sockets, in a simulator and under a fuzzer. It sees packets from BTH on;
-//! what lies below, and the iCRC, is the business of a link (crate rxe-net), which gets addresses as
-//! data ([`Path`]).
+//! same engine runs over sockets and in a simulator. It sees packets from BTH on; what lies below,
+//! and the iCRC, is the business of a link (crate rxe-net), which gets addresses as data
+//! ([`Path`]).
 //!
 //! A [`Device`] is what all threads share: protection domains, registered memory, completion
 //! queues, GIDs, events. A [`Shard`] owns queue pairs and runs under one lock; see there for the
 //! order of calls. [`QueuePair`] is what threads post through.
+//!
+//! The contract: any packet may come at any time, and is executed, answered, or dropped and counted
+//! ([`Counter`]); none panics. Each posted request ends exactly once, in order, as long as time
+//! goes on. The same calls with the same times and seed give the same packets. Registered
+//! memory is touched in [`mem`] alone, the one place with `unsafe`.
 //!
 //! Counterpart of `drivers/infiniband/sw/rxe` in Linux.
 #![deny(unsafe_code)]

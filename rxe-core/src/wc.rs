@@ -132,7 +132,8 @@ bitflags! {
 
 /// A work completion (`struct ibv_wc`).
 ///
-/// When `status` is not success, only `wr_id`, `status`, `qpn` and `vendor_err` mean anything (R54).
+/// When `status` is not success, only `wr_id`, `status`, `qpn` and `vendor_err` mean anything
+/// (R54).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WorkCompletion {
     /// The work request's own identifier.

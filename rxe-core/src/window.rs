@@ -1,9 +1,10 @@
 //! How much may be under way to one peer, and how long its answers take.
 //!
-//! The peer's receive buffer is small: 212,992 bytes by default, of which Linux charges each packet
-//! its `truesize`. A burst beyond that is lost whole, and go-back-N sends it again. So the requester
-//! keeps a window for each peer, in estimated truesize, over all queue pairs to it: 64 packets at
-//! most at first, grown on progress and cut on loss (design.md, "Loss is normal").
+//! The peer's receive buffer is small: 212,992 bytes by default, of which Linux charges each
+//! packet its `truesize`. A burst beyond that is lost whole, and go-back-N sends it again. So the
+//! requester keeps a window for each peer, in packets and in estimated truesize, over all queue
+//! pairs of the shard to it: 64 packets at most at first, grown on progress and cut on loss
+//! (ARCHITECTURE.md, "Loss").
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::{AddAssign, SubAssign};
@@ -33,7 +34,7 @@ const UNKNOWN_RESEND_NANOS: u64 = 20_000_000;
 /// Estimated `truesize` of one packet with `payload` bytes in a receive buffer of Linux.
 ///
 /// The skb takes 256 bytes, and its data the next power of two above headers, payload and the 320
-/// bytes at its end: 832 bytes for tiny packets, 2304 for 1 KiB, as measured (design.md).
+/// bytes at its end: 832 bytes for tiny packets, 2304 for 1 KiB, as measured.
 pub(crate) const fn packet_cost(payload: u32) -> u32 {
     let data = (payload + 384).next_power_of_two();
     256 + if data < 576 { 576 } else { data }
@@ -252,8 +253,8 @@ impl PeerWindow {
     }
 }
 
-/// The window that is right so long after a loss at `ceiling`: three quarters of it at first, slowly
-/// up to it within the recovery time, then beyond it faster and faster.
+/// The window that is right so long after a loss at `ceiling`: three quarters of it at first,
+/// slowly up to it within the recovery time, then beyond it faster and faster.
 ///
 /// A cubic function of time, as in RFC 9438 (CUBIC), section 4.2: most of the time is spent just
 /// below what was too much, and a ceiling that was set by chance is soon left behind.

@@ -1,9 +1,9 @@
 //! Who runs the engine: whoever polls, and a thread that sleeps until nobody does.
 //!
 //! A [`Runner`] is a shard with its links, behind one lock. Threads of the program run it when they
-//! post and when they poll; a background thread, asleep in epoll, runs it when nobody polls, so that
-//! one-sided work and timers go on in a program that never calls in. The hand-over between them
-//! has a contract (design.md, "Who runs the engine"), which `runner.rs` and `background.rs` keep.
+//! post and when they poll; a background thread, asleep in epoll, runs it when nobody polls, so
+//! that one-sided work and timers go on in a program that never calls in. The hand-over between
+//! them has a contract (ARCHITECTURE.md, "Progress"), which `runner.rs` and `background.rs` keep.
 
 mod background;
 mod clock;

@@ -35,7 +35,7 @@ macro_rules! id {
 }
 
 id!(
-    /// A queue pair number, 24 bits. Its top byte is the slot (design.md, "A device is ...").
+    /// A queue pair number, 24 bits. Its top byte is the slot (ARCHITECTURE.md, "Objects").
     Qpn, u32, 0xff_ffff, "0x{:06x}"
 );
 id!(

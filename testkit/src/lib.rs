@@ -1,8 +1,15 @@
 //! What the tests of urxe share: network namespaces, captures, tshark, the built command, and
 //! simulations of whole devices.
 //!
-//! Nothing here is part of a product. Errors are typed all the same, since a test that fails in
-//! its set-up should say why.
+//! - [`netns`] makes network namespaces and veth pairs, as root or in a user namespace;
+//! - [`binary`] builds the command once, [`process`] runs programs with a time limit;
+//! - [`capture`] and [`tshark`] take captures and read them, [`scratch`] has a folder for files;
+//! - [`sim`] plays whole devices on a network in memory, from a seed.
+//!
+//! The contract: what a test has made is gone when its value is dropped. Where the machine lacks
+//! what a test wants, the test says so and is left out, but fails under `CI=true`. Nothing here is
+//! part of a product; errors are typed all the same, since a test that fails in its set-up should
+//! say why.
 #![forbid(unsafe_code)]
 
 pub mod binary;

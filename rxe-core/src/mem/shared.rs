@@ -1,7 +1,7 @@
 //! Registered bytes: the one file of this crate that touches them, and the only `unsafe` in it.
 //!
 //! The program and its peers may read and write registered memory at any time, so no Rust
-//! reference to it ever exists (design.md, "Registered memory"). Everything goes through copies
+//! reference to it ever exists (ARCHITECTURE.md, "Memory"). Everything goes through copies
 //! between it and private buffers:
 //!
 //! * copies never hold a `&[u8]` or `&mut [u8]` of registered memory, only a raw pointer;
@@ -184,7 +184,7 @@ pub fn read(memory: &(impl Backing + ?Sized), offset: usize, to: &mut [u8]) -> R
     let from = locate(memory, offset, to.len())?;
     // SAFETY: `from` is valid for `to.len()` bytes by the check and the backing's contract; `to` is
     // an exclusive private buffer, so the two do not overlap.
-    unsafe { copy::ascending(from, to.as_mut_ptr(), to.len()) }
+    unsafe { copy::load(from, to) }
     Ok(())
 }
 
@@ -197,13 +197,36 @@ pub fn read(memory: &(impl Backing + ?Sized), offset: usize, to: &mut [u8]) -> R
 pub fn write(memory: &(impl Backing + ?Sized), offset: usize, from: &[u8]) -> Result<(), Fault> {
     let to = locate(memory, offset, from.len())?;
     // SAFETY: as in `read`, with the roles exchanged: `from` is a private buffer.
-    unsafe { copy::ascending(from.as_ptr(), to, from.len()) }
+    unsafe { copy::store(from, to) }
     Ok(())
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri), not(rxe_strict_mem)))]
 mod copy {
     use std::arch::asm;
+
+    /// Copies registered bytes from `from` on into `to`.
+    ///
+    /// # Safety
+    ///
+    /// `from` must be valid for `to.len()` bytes, which others may write to at the same time.
+    #[inline]
+    pub(super) unsafe fn load(from: *mut u8, to: &mut [u8]) {
+        // SAFETY: the caller vouches for `from`; `to` is exclusive, so they do not overlap.
+        unsafe { ascending(from, to.as_mut_ptr(), to.len()) }
+    }
+
+    /// Copies `from` into the registered bytes from `to` on.
+    ///
+    /// # Safety
+    ///
+    /// `to` must be valid for `from.len()` bytes, which others may access at the same time, and
+    /// `from` must not be among them.
+    #[inline]
+    pub(super) unsafe fn store(from: &[u8], to: *mut u8) {
+        // SAFETY: the caller vouches for `to`, and that the two do not overlap.
+        unsafe { ascending(from.as_ptr(), to, from.len()) }
+    }
 
     /// Copies `len` bytes in ascending order: 64 at a time, then 16, 8, 4, 2 and 1.
     ///
@@ -212,7 +235,7 @@ mod copy {
     /// `from` must be readable and `to` writable for `len` bytes, and they must not overlap.
     /// Others may access the bytes at the same time.
     #[inline]
-    pub(super) unsafe fn ascending(from: *const u8, to: *mut u8, len: usize) {
+    unsafe fn ascending(from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: the loop reads and writes exactly `len` bytes at each pointer, which the caller
         // vouches for. To the compiler the block is opaque: it may touch any memory, so no
         // assumption about the racing bytes is made. Each word is loaded and stored whole, and
@@ -289,22 +312,35 @@ mod copy {
 mod copy {
     use std::sync::atomic::{AtomicU8, Ordering};
 
-    /// Copies `len` bytes in ascending order, each by an atomic load and store.
+    /// Copies registered bytes from `from` on into `to`, each by an atomic load.
     ///
     /// # Safety
     ///
-    /// `from` must be readable and `to` writable for `len` bytes, and they must not overlap.
-    /// Others may access the bytes at the same time, atomically.
-    pub(super) unsafe fn ascending(from: *const u8, to: *mut u8, len: usize) {
-        for i in 0..len {
-            let last = i + 1 == len;
-            // SAFETY: `i < len`, for which the caller vouches. Casting away `const` is sound, as
-            // the source is only loaded from.
-            let (source, target) = unsafe {
-                (AtomicU8::from_ptr(from.cast_mut().add(i)), AtomicU8::from_ptr(to.add(i)))
-            };
-            let order = if last { Ordering::Release } else { Ordering::Relaxed };
-            target.store(source.load(Ordering::Relaxed), order);
+    /// `from` must be valid for `to.len()` bytes, which others may access atomically at the same
+    /// time.
+    pub(super) unsafe fn load(from: *mut u8, to: &mut [u8]) {
+        for (i, to) in to.iter_mut().enumerate() {
+            // SAFETY: `i` is below the length for which the caller vouches, for reading and
+            // writing; a byte is aligned anywhere.
+            let from = unsafe { AtomicU8::from_ptr(from.add(i)) };
+            *to = from.load(Ordering::Relaxed);
+        }
+    }
+
+    /// Copies `from` into the registered bytes from `to` on in ascending order, each by an atomic
+    /// store, and the last one with release ordering.
+    ///
+    /// # Safety
+    ///
+    /// `to` must be valid for `from.len()` bytes, which others may access atomically at the same
+    /// time, and `from` must not be among them.
+    pub(super) unsafe fn store(from: &[u8], to: *mut u8) {
+        let last = from.len().saturating_sub(1);
+        for (i, from) in from.iter().enumerate() {
+            let order = if i == last { Ordering::Release } else { Ordering::Relaxed };
+            // SAFETY: as in `load`.
+            let to = unsafe { AtomicU8::from_ptr(to.add(i)) };
+            to.store(*from, order);
         }
     }
 }

@@ -116,8 +116,8 @@ impl Machine {
     }
 
     /// Whether the peer has not answered for so long that nothing is in its buffer any more: what
-    /// came has been handled, the rest is lost. Only the oldest packet is sent until it answers, and
-    /// the room in the window is for other queue pairs, whose ends may be alive.
+    /// came has been handled, the rest is lost. Only the oldest packet is sent until it answers,
+    /// and the room in the window is for other queue pairs, whose ends may be alive.
     fn is_silent(&self) -> bool {
         self.completer.early_resends >= SILENT_AFTER
     }

@@ -28,7 +28,7 @@ impl Default for ReceiveLimits {
 /// Bytes of memory that the kernel accounts for a received frame of `len` bytes.
 ///
 /// The descriptor, and the frame with the descriptor of its fragments in a block of a power of
-/// two. An approximation, right where facts.md has measured it ("Loss is normal" in design.md):
+/// two. An approximation, right where it was measured:
 /// 212,992 bytes hold 256 tiny packets or 92 with 1 KiB of payload.
 pub const fn truesize(len: usize) -> usize {
     /// `sizeof(struct sk_buff)`, rounded up to its slab.

@@ -1,8 +1,8 @@
 //! The slots of this process: which runner a destination QPN belongs to.
 //!
 //! Slots are the top byte of QPNs, 1 to 254, each for one shard. A packet that the kernel gave to
-//! the wrong socket of the process is handed over here. (Several processes that share an address
-//! agree on slots through the network namespace; that comes with issue 4.)
+//! the wrong socket of the process is handed over here. Processes do not share an address yet, so
+//! each has all the slots for itself.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Weak};

@@ -16,8 +16,8 @@ const AFTER_IDENTIFICATION: usize = 22;
 /// the packet right is solved for; when there is one, the packet is taken as intact.
 ///
 /// So **over IPv4 a corrupt packet passes once in about 65,536 times** with "don't fragment" set,
-/// and as often with it clear, which is tried last. This comes on top of the UDP checksum, where the
-/// sender made one, and of the link's own CRC. A packet socket has no such limit.
+/// and as often with it clear, which is tried last. This comes on top of the UDP checksum, where
+/// the sender made one, and of the link's own CRC. A packet socket has no such limit.
 #[derive(Debug)]
 pub(super) struct IcrcChecker {
     address: IpAddr,
