@@ -51,7 +51,7 @@ pub enum BindError {
     /// Another process runs urxe on this address.
     #[error(
         "{address} is in use by another urxe process: one process may use an address; give this \
-         one another, such as another of 127.0.0.0/8"
+         one another address of an interface (such as by: ip address add 127.0.0.2/8 dev lo)"
     )]
     AddressInUse {
         /// The address.
