@@ -202,7 +202,7 @@ impl Responder {
         let replays =
             self.replies.iter().filter(|r| matches!(r, Reply::Read { replay: true, .. })).count();
         // At most one replay for each READ that the peer may have outstanding.
-        if still_coming || replays > usize::from(cx.max_dest_rd_atomic) {
+        if still_coming || replays >= usize::from(cx.max_dest_rd_atomic) {
             return;
         }
         let (msn, rkey) = (record.msn, record.rkey);
@@ -451,8 +451,22 @@ impl Responder {
                 cx.counters.bump(Counter::ack_deferred);
                 self.replies.push_back(ack);
             }
-            _ => self.replies.push_back(ack),
+            _ => self.push_acknowledge(ack, true),
         }
+    }
+
+    /// Owes an ACK or NAK in place of the one of its kind that waits behind the last READ response,
+    /// which says less: so READs alone bound what is owed, whatever the peer sends meanwhile.
+    fn push_acknowledge(&mut self, reply: Reply, is_ack: bool) {
+        let is_read = |reply: &Reply| matches!(reply, Reply::Read { .. });
+        let after_reads = self.replies.iter().rposition(is_read).map_or(0, |last| last + 1);
+        let older = self.replies.iter().skip(after_reads).position(|waiting| {
+            matches!(waiting, Reply::Acknowledge { syndrome, .. } if syndrome.is_ack() == is_ack)
+        });
+        if let Some(older) = older {
+            self.replies.remove(after_reads + older);
+        }
+        self.replies.push_back(reply);
     }
 
     /// The one place where a refusal becomes a reply, a counter and an effect.
@@ -519,7 +533,7 @@ impl Responder {
         let nak = Reply::Acknowledge { psn: self.expected, msn: self.msn, syndrome };
         // Copies of a packet that meets no receive are answered by one NAK.
         if self.replies.back() != Some(&nak) {
-            self.replies.push_back(nak);
+            self.push_acknowledge(nak, false);
         }
     }
 

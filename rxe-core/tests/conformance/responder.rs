@@ -476,6 +476,24 @@ fn a_missing_receive_is_told_each_time_and_later_packets_meet_silence() {
 }
 
 #[test]
+fn what_is_owed_behind_a_read_is_bounded_whatever_the_peer_sends() {
+    let mut s = Script::rts();
+    let (to, data) = (inbox(&s), s.mem(0, 300));
+    s.rx(&write_only(0, to, &[1]).a()).tx([ack(0, 1)]);
+    s.rx(&read(1, s.host.remote(0), 300));
+    for _ in 0..100 {
+        // Each duplicate calls for an ACK, and each SEND, which meets no receive, for a NAK.
+        s.rx(&write_only(0, to, &[1]).a()).rx(&send_only(3, &[1]).a());
+    }
+    s.tx([
+        resp_first(1, 2, &data[..256]),
+        resp_last(2, 2, &data[256..]),
+        ack(2, 2),
+        rnr(3, 12, 2),
+    ]);
+}
+
+#[test]
 fn a_write_with_immediate_needs_its_receive_at_the_last_packet() {
     let mut s = Script::rts();
     let to = inbox(&s);
