@@ -16,6 +16,9 @@ const DEFAULT_PORT: u16 = 18515;
 #[command(after_help = "Without HOST and --server both ends are in this process: SEND, WRITE and \
     READ over the device are checked and timed, beside what bare UDP sockets carry. --server and \
     HOST play with another process, which may be ibv_rc_pingpong.\n\
+    Environment: URXE_PCAP=FILE writes every packet to FILE; URXE_FAULTS=seed=7,drop=3% loses, \
+    repeats, moves, corrupts or delays packets; URXE_GSO=off sends without segmentation \
+    offload.\n\
     Exit status: 0 when all data was right, 1 when anything failed, 2 when the arguments are \
     wrong.")]
 pub(crate) struct Args {
@@ -63,7 +66,7 @@ pub(crate) struct Args {
     /// Use IPv6.
     #[arg(short = '6', long)]
     ipv6: bool,
-    /// In this process: how long all bandwidths together take.
+    /// In this process: how long all bandwidths together take [default: 3].
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     seconds: Option<Duration>,
     /// Write the results as one JSON object.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ibverbs_api::{Context, Device, Gid, GidEntry, Mtu, devices};
+use ibverbs_api::{Context, Device, Gid, GidEntry, Mtu, QueryError, devices};
 use thiserror::Error;
 
 use super::error::PingpongError;
@@ -14,6 +14,8 @@ pub(super) enum PortError {
     NoDevice { ip: IpAddr, known: String },
     #[error("{device} has no GID that this host owns{family}: give its interface an address")]
     NoGid { device: String, family: &'static str },
+    #[error("GID index {index} of {device} has no entry: {usable}")]
+    NoEntry { device: String, index: u32, usable: String },
     #[error(
         "GID {gid} (index {index}) of {device} is not an address of this host, so nothing can be \
          sent from it: {usable}"
@@ -69,14 +71,20 @@ pub(super) fn choose_gid(
     let device = || context.device().name().to_owned();
     let found = match wanted {
         Wanted::Index(index) => {
-            let entry = context.query_gid_ex(port, index)?;
+            let usable = || match owned().next() {
+                Some(other) => format!("use -g {} ({})", other.gid_index, other.gid),
+                None => "give its interface an address".to_owned(),
+            };
+            let entry = match context.query_gid_ex(port, index) {
+                Err(QueryError::Gid(_)) => {
+                    let (device, usable) = (device(), usable());
+                    return Err(PortError::NoEntry { device, index, usable }.into());
+                }
+                entry => entry?,
+            };
             if !entry.owned {
-                let usable = match owned().next() {
-                    Some(other) => format!("use -g {} ({})", other.gid_index, other.gid),
-                    None => "give its interface an address".to_owned(),
-                };
-                let gid = entry.gid;
-                return Err(PortError::NotOwned { device: device(), gid, index, usable }.into());
+                let (device, gid, usable) = (device(), entry.gid, usable());
+                return Err(PortError::NotOwned { device, gid, index, usable }.into());
             }
             return Ok(entry);
         }
