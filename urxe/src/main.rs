@@ -1,15 +1,22 @@
 //! The `urxe` command: RDMA over Ethernet in user space.
 //!
 //! Each subcommand is a module with its arguments and a `run` that gives the exit status; nothing
-//! but the choice between them is here.
+//! but the choice between them, and the log, is here.
+//!
+//! The contract: results go to the standard output, all else to the standard error. The exit status
+//! is 0 when all was right, 1 when data was not or the work failed, 2 when the arguments are wrong
+//! (`dump`: or the file cannot be read). Whatever a file or a peer holds, it is told, never a
+//! panic.
 #![forbid(unsafe_code)]
 
 mod dump;
 mod pingpong;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
 
 /// RDMA over Ethernet in user space.
 #[derive(Parser, Debug)]
@@ -28,6 +35,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // What the layers tell goes to standard error: errors alone, or what RUST_LOG asks for.
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::from_default_env())
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
     match Cli::parse().command {
         Command::Dump(args) => dump::run(&args),
         Command::Pingpong(args) => pingpong::run(&args),
