@@ -103,7 +103,9 @@ pub use rxe_core::device::AllocPdError;
 pub use rxe_core::error::{CreateQpError, ModifyQpError};
 pub use rxe_core::event::AsyncEvent;
 pub use rxe_core::mem::{AccessFlags, DmaBuf, Fault, RegMrError};
-pub use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpAttrMask, QpCaps, QpState, QpType};
+pub use rxe_core::qp::{
+    AddressVector, Mtu, QpAttr, QpAttrMask, QpCaps, QpState, QpType, RC_TO_RTS,
+};
 pub use rxe_core::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
 pub use rxe_core::wq::{
     MAX_MESSAGE, PostRecvError, PostSendError, RecvWr, RemoteAddr, SendData, SendFlags, SendOp,

@@ -6,7 +6,7 @@ use rxe_core::error::CreateQpError;
 use rxe_core::mem::AccessFlags;
 use rxe_core::qp::{
     AddressVector, Mtu, QpAttr, QpAttrMask, QpCaps, QpInit as CoreInit, QpState, QpType,
-    QueuePair as CorePair,
+    QueuePair as CorePair, RC_TO_RTS,
 };
 use rxe_core::wq::{PostRecvError, PostSendError, RecvWr, SendWr};
 use rxe_net::runtime::{ModifyError, Runner};
@@ -178,7 +178,6 @@ impl QueuePair {
     /// As [`Self::modify`]; the queue pair stays in the last state that it reached.
     pub fn connect(&self, attr: &ConnectAttr) -> Result<(), ModifyError> {
         let values = QpAttr {
-            state: QpState::Init,
             path_mtu: attr.path_mtu,
             rq_psn: attr.rq_psn,
             sq_psn: attr.sq_psn,
@@ -194,28 +193,8 @@ impl QueuePair {
             rnr_retry: attr.rnr_retry,
             ..QpAttr::default()
         };
-        let steps = [
-            (QpState::Init, QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS),
-            (
-                QpState::Rtr,
-                QpAttrMask::AV
-                    | QpAttrMask::PATH_MTU
-                    | QpAttrMask::DEST_QPN
-                    | QpAttrMask::RQ_PSN
-                    | QpAttrMask::MAX_DEST_RD_ATOMIC
-                    | QpAttrMask::MIN_RNR_TIMER,
-            ),
-            (
-                QpState::Rts,
-                QpAttrMask::TIMEOUT
-                    | QpAttrMask::RETRY_CNT
-                    | QpAttrMask::RNR_RETRY
-                    | QpAttrMask::SQ_PSN
-                    | QpAttrMask::MAX_QP_RD_ATOMIC,
-            ),
-        ];
-        for (state, mask) in steps {
-            self.modify(&QpAttr { state, ..values }, mask | QpAttrMask::STATE)?;
+        for (state, mask) in RC_TO_RTS {
+            self.modify(&QpAttr { state, ..values }, mask)?;
         }
         Ok(())
     }

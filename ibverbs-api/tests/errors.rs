@@ -40,19 +40,7 @@ fn good(context: &Context, family: Family) -> (QpAttr, [QpAttrMask; 3]) {
         rnr_retry: 7,
         ..QpAttr::default()
     };
-    let init = QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS;
-    let rtr = QpAttrMask::AV
-        | QpAttrMask::PATH_MTU
-        | QpAttrMask::DEST_QPN
-        | QpAttrMask::RQ_PSN
-        | QpAttrMask::MAX_DEST_RD_ATOMIC
-        | QpAttrMask::MIN_RNR_TIMER;
-    let rts = QpAttrMask::TIMEOUT
-        | QpAttrMask::RETRY_CNT
-        | QpAttrMask::RNR_RETRY
-        | QpAttrMask::SQ_PSN
-        | QpAttrMask::MAX_QP_RD_ATOMIC;
-    (attr, [init, rtr, rts].map(|mask| mask | QpAttrMask::STATE))
+    (attr, RC_TO_RTS.map(|(_, mask)| mask))
 }
 
 #[test]

@@ -311,20 +311,8 @@ fn the_first_packet_in_rtr_is_an_event() {
         min_rnr_timer: 1,
         ..QpAttr::default()
     };
-    let steps = [
-        (QpState::Init, QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS),
-        (
-            QpState::Rtr,
-            QpAttrMask::AV
-                | QpAttrMask::PATH_MTU
-                | QpAttrMask::DEST_QPN
-                | QpAttrMask::RQ_PSN
-                | QpAttrMask::MAX_DEST_RD_ATOMIC
-                | QpAttrMask::MIN_RNR_TIMER,
-        ),
-    ];
-    for (state, mask) in steps {
-        two.qp.modify(&QpAttr { state, ..attr }, mask | QpAttrMask::STATE).unwrap();
+    for (state, mask) in RC_TO_RTS.into_iter().take(2) {
+        two.qp.modify(&QpAttr { state, ..attr }, mask).unwrap();
     }
     two.recv(0, &[]);
     one.post(0, SEND, &[]);

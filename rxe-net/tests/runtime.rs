@@ -16,7 +16,7 @@ use rxe_core::cq::Notify;
 use rxe_core::mem::{AccessFlags, DmaBuf, MrKeys};
 use rxe_core::path::Path;
 use rxe_core::pd::PdId;
-use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpAttrMask, QpCaps, QpInit, QpState, QpType};
+use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpCaps, QpInit, QpType, RC_TO_RTS};
 use rxe_core::wc::{WcStatus, WorkCompletion};
 use rxe_core::wq::{RemoteAddr, SendData, SendFlags, SendOp, SendWr, Sge};
 use rxe_core::{
@@ -91,21 +91,9 @@ impl Host {
             rnr_retry: 7,
             ..QpAttr::default()
         };
-        let init = QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS;
-        let rtr = QpAttrMask::AV
-            | QpAttrMask::PATH_MTU
-            | QpAttrMask::DEST_QPN
-            | QpAttrMask::RQ_PSN
-            | QpAttrMask::MAX_DEST_RD_ATOMIC
-            | QpAttrMask::MIN_RNR_TIMER;
-        let rts = QpAttrMask::TIMEOUT
-            | QpAttrMask::RETRY_CNT
-            | QpAttrMask::RNR_RETRY
-            | QpAttrMask::SQ_PSN
-            | QpAttrMask::MAX_QP_RD_ATOMIC;
-        for (state, mask) in [(QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)] {
+        for (state, mask) in RC_TO_RTS {
             let attr = QpAttr { state, ..attr };
-            self.runner.modify_qp(self.qp.qpn(), &attr, mask | QpAttrMask::STATE).unwrap();
+            self.runner.modify_qp(self.qp.qpn(), &attr, mask).unwrap();
         }
     }
 

@@ -319,6 +319,22 @@ pub const fn transition(qp_type: QpType, from: QpState, to: QpState) -> Option<T
     }
 }
 
+/// The way of a new RC queue pair to RTS: each state, with the attributes that its step must give,
+/// [`QpAttrMask::STATE`] included.
+pub const RC_TO_RTS: [(QpState, QpAttrMask); 3] = [
+    rc_step(QpState::Reset, QpState::Init),
+    rc_step(QpState::Init, QpState::Rtr),
+    rc_step(QpState::Rtr, QpState::Rts),
+];
+
+const fn rc_step(from: QpState, to: QpState) -> (QpState, QpAttrMask) {
+    let required = match transition(QpType::Rc, from, to) {
+        Some(row) => row.required,
+        None => panic!("the table has this transition"),
+    };
+    (to, required.union(QpAttrMask::STATE))
+}
+
 #[cfg(test)]
 mod tests {
     use std::fmt::Write;

@@ -10,5 +10,7 @@ pub(crate) mod requester;
 pub(crate) mod responder;
 pub(crate) mod send_queue;
 
-pub use attr::{AddressVector, Mtu, QpAttr, QpAttrMask, QpState, QpType, Transition, transition};
+pub use attr::{
+    AddressVector, Mtu, QpAttr, QpAttrMask, QpState, QpType, RC_TO_RTS, Transition, transition,
+};
 pub use queue_pair::{QpCaps, QpInit, QueuePair};

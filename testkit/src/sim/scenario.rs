@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gid_table::{Gid, GidTable, GidType, WantedGid};
 use rxe_core::mem::{AccessFlags, DmaBuf};
-use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpAttrMask, QpCaps, QpInit, QpState, QpType};
+use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpCaps, QpInit, QpType, RC_TO_RTS};
 use rxe_core::{CompletionQueue, Device, DeviceConfig, Instant, Limits, Port, Seed, Shard};
 use rxe_net::faults::{FaultSpec, Probability, Until};
 use rxe_net::memory::{Fabric, PortConfig};
@@ -218,21 +218,8 @@ fn make_qp(
 
 fn bring_up(world: &mut World, index: usize, attr: &QpAttr) -> Result<(), Failure> {
     let qp = &world.qps[index];
-    let init = QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS;
-    let rtr = QpAttrMask::AV
-        | QpAttrMask::PATH_MTU
-        | QpAttrMask::DEST_QPN
-        | QpAttrMask::RQ_PSN
-        | QpAttrMask::MAX_DEST_RD_ATOMIC
-        | QpAttrMask::MIN_RNR_TIMER;
-    let rts = QpAttrMask::TIMEOUT
-        | QpAttrMask::RETRY_CNT
-        | QpAttrMask::RNR_RETRY
-        | QpAttrMask::SQ_PSN
-        | QpAttrMask::MAX_QP_RD_ATOMIC;
-    for (state, mask) in [(QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)] {
+    for (state, mask) in RC_TO_RTS {
         let attr = QpAttr { state, ..*attr };
-        let mask = mask | QpAttrMask::STATE;
         let shard = &mut world.nodes[qp.node].shard;
         shard.modify_qp(Instant::ZERO, qp.qp.qpn(), &attr, mask).map_err(failure)?;
     }
