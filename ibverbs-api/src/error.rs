@@ -20,9 +20,6 @@ pub enum DeviceError {
         /// The devices there are.
         known: Vec<String>,
     },
-    /// There is no device at all.
-    #[error("no interface is up and has an address, not even lo: bring one up (ip link set lo up)")]
-    NoDevice,
 }
 
 impl DeviceError {
@@ -30,14 +27,14 @@ impl DeviceError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Host(error) => error.errno(),
-            Self::NoSuchDevice { .. } | Self::NoDevice => rxe_core::errno::ENODEV,
+            Self::NoSuchDevice { .. } => rxe_core::errno::ENODEV,
         }
     }
 }
 
 fn list(known: &[String]) -> String {
     match known {
-        [] => "is none: no interface is up and has an address".to_owned(),
+        [] => "is none: no interface is up and has an address (ip link set lo up)".to_owned(),
         [one] => format!("is {one}"),
         many => format!("are {}", many.join(", ")),
     }

@@ -485,12 +485,7 @@ fn what_is_owed_behind_a_read_is_bounded_whatever_the_peer_sends() {
         // Each duplicate calls for an ACK, and each SEND, which meets no receive, for a NAK.
         s.rx(&write_only(0, to, &[1]).a()).rx(&send_only(3, &[1]).a());
     }
-    s.tx([
-        resp_first(1, 2, &data[..256]),
-        resp_last(2, 2, &data[256..]),
-        ack(2, 2),
-        rnr(3, 12, 2),
-    ]);
+    s.tx([resp_first(1, 2, &data[..256]), resp_last(2, 2, &data[256..]), ack(2, 2), rnr(3, 12, 2)]);
 }
 
 #[test]

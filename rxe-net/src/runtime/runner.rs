@@ -447,7 +447,7 @@ impl Runner {
         (end > now).then_some(end)
     }
 
-    /// Does one round in the background thread; true when the next one should follow at once.
+    /// Does one round in the background thread, and says what is to follow.
     ///
     /// The lock is given back after each, so that others get in and what they left is done.
     pub(super) fn background_round(&self, linger_nanos: u64) -> Round {
