@@ -220,3 +220,16 @@ fn r47_the_error_state_flushes_both_queues_in_order() {
     assert_eq!(of(100..200), (100..106).collect::<Vec<_>>());
     drop(two);
 }
+
+/// Compiling is the test: the first page promises that threads may share every object.
+#[test]
+fn threads_may_share_every_object() {
+    const fn shared<T: Send + Sync + 'static>() {}
+    shared::<Device>();
+    shared::<Context>();
+    shared::<ProtectionDomain>();
+    shared::<MemoryRegion>();
+    shared::<CompletionChannel>();
+    shared::<CompletionQueue>();
+    shared::<QueuePair>();
+}
