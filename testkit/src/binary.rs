@@ -18,9 +18,10 @@ const BUILD_LIMIT: Duration = Duration::from_secs(900);
 
 /// The path of the command: `URXE_BINARY` when it is set, otherwise built here, once.
 ///
-/// Cargo names a package's commands only for the tests of that package. The whole workspace is
-/// selected, so that the features of its dependencies are those of `cargo test --workspace`,
-/// whose work is used then.
+/// Cargo names a package's commands only for the tests of that package. The command is built as
+/// for one of those, of the whole workspace: so the features of its dependencies are those of
+/// `cargo test --workspace`, whose work is used then. `cargo build` leaves out what tests alone
+/// depend on, and would build half of it anew.
 ///
 /// # Panics
 ///
@@ -37,7 +38,7 @@ fn build() -> Result<PathBuf, ProcessError> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command
-        .args(["build", "--workspace", "--bin", "urxe", "--message-format=json"])
+        .args(["test", "--no-run", "--workspace", "--test", "dump", "--message-format=json"])
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     if let Some(folder) = target_folder() {
         command.arg("--target-dir").arg(folder);
@@ -45,7 +46,7 @@ fn build() -> Result<PathBuf, ProcessError> {
     if !cfg!(debug_assertions) {
         command.arg("--release");
     }
-    let built = process::run("cargo build", &mut command, BUILD_LIMIT)?.success()?;
+    let built = process::run("cargo test --no-run", &mut command, BUILD_LIMIT)?.success()?;
     match built.stdout.lines().find_map(executable) {
         Some(path) => Ok(path),
         None => Err(ProcessError::Failed(built)),
