@@ -17,13 +17,17 @@ const GAMES: [&str; 3] = ["-s 1 -n 500", "-s 4096 -n 300", "-s 100000 -n 60"];
 
 fn play_all(joined: &Joined, faults: Option<&str>) {
     for ipv6 in [false, true] {
-        for options in GAMES {
-            let mut game = Pingpong::new(joined).ipv6(ipv6).options(options);
-            if let Some(faults) = faults {
-                game = game.faults(faults);
-            }
-            game.play().unwrap_or_else(|error| panic!("IPv6 {ipv6}, {options}: {error}"));
+        play_games(joined, ipv6, faults);
+    }
+}
+
+fn play_games(joined: &Joined, ipv6: bool, faults: Option<&str>) {
+    for options in GAMES {
+        let mut game = Pingpong::new(joined).ipv6(ipv6).options(options);
+        if let Some(faults) = faults {
+            game = game.faults(faults);
         }
+        game.play().unwrap_or_else(|error| panic!("IPv6 {ipv6}, {options}: {error}"));
     }
 }
 
@@ -76,8 +80,11 @@ fn packets_lost_corrupted_delayed_reordered_and_repeated() {
         let joined = Joined::new(options).unwrap();
         let scratch = Scratch::new("corrupted").unwrap();
         let wire = PacketCapture::start(&joined.left, &scratch.file("wire.pcap")).unwrap();
-        let faults = "drop=1%,corrupt=1%,reorder=2%,dup=1%,delay=50us..500us,delay-prob=5%";
-        play_all(&joined, Some(faults));
+        let faults = "drop=1%,reorder=2%,dup=1%,delay=50us..500us,delay-prob=5%";
+        play_games(&joined, false, Some(faults));
+        // Over IPv4 two corrupt packets in 65,536 pass at a socket (rxe-net, udp/check.rs), which
+        // would fail one run in some hundred: only the check of IPv6 is exact.
+        play_games(&joined, true, Some(&format!("{faults},corrupt=1%")));
         let wire = wire.stop(&joined.left, Side::Left).unwrap();
         let dump = Dump::of(&wire).unwrap();
         assert_eq!(dump.finished.status.code(), Some(1), "iCRCs are bad");
