@@ -25,6 +25,15 @@ pub struct Path {
     pub vlan: Option<u16>,
 }
 
+impl Path {
+    /// The plain path of RoCE v2 packets: hop limit 64, and neither class, label nor VLAN.
+    pub const fn new(source: Gid, destination: Gid) -> Self {
+        let (gid_type, hop_limit) = (GidType::RoceV2, 64);
+        let (traffic_class, flow_label, vlan) = (0, 0, None);
+        Self { source, destination, gid_type, traffic_class, flow_label, hop_limit, vlan }
+    }
+}
+
 /// A packet that the engine wrote, ready for the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transmit {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant as Clock};
 
-use gid_table::{Gid, GidType};
+use gid_table::Gid;
 use rxe_core::path::{Path, Transmit};
 use rxe_core::time::Instant;
 use rxe_net::batch::{ICRC_LEN, TxBatch};
@@ -77,15 +77,7 @@ fn links(
 }
 
 fn send(link: &mut UdpLink, to: IpAddr, payload: usize, duration: Duration, received: &AtomicU64) {
-    let path = Path {
-        source: link.gid(),
-        destination: Gid::from_ip(to),
-        gid_type: GidType::RoceV2,
-        traffic_class: 0,
-        flow_label: 0,
-        hop_limit: 64,
-        vlan: None,
-    };
+    let path = Path::new(link.gid(), Gid::from_ip(to));
     let transmit = Transmit { len: HEADERS + payload, path, dest_qpn: Qpn::new(0x02_0001) };
     let memory = vec![0x5a; payload];
     let mut batch = TxBatch::new();

@@ -224,11 +224,6 @@ impl Faults {
         self.stats
     }
 
-    /// What is done.
-    pub const fn spec(&self) -> &FaultSpec {
-        &self.spec
-    }
-
     /// Whether faults have stopped for good; what is held back still leaves at its time.
     pub fn is_over(&self, now: Instant) -> bool {
         match self.spec.until {
@@ -365,7 +360,7 @@ impl Faults {
 
 #[cfg(test)]
 mod tests {
-    use gid_table::{Gid, GidType};
+    use gid_table::Gid;
     use proptest::prelude::*;
     use rxe_core::path::Path;
     use rxe_wire::Qpn;
@@ -375,19 +370,7 @@ mod tests {
     const MILLI: u64 = 1_000_000;
 
     fn transmit(len: usize) -> Transmit {
-        Transmit {
-            len,
-            path: Path {
-                source: Gid::ZERO,
-                destination: Gid::ZERO,
-                gid_type: GidType::RoceV2,
-                traffic_class: 0,
-                flow_label: 0,
-                hop_limit: 64,
-                vlan: None,
-            },
-            dest_qpn: Qpn::new(0x11),
-        }
+        Transmit { len, path: Path::new(Gid::ZERO, Gid::ZERO), dest_qpn: Qpn::new(0x11) }
     }
 
     fn fill(batch: &mut TxBatch, numbers: impl IntoIterator<Item = u32>) {

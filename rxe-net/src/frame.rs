@@ -158,13 +158,10 @@ mod tests {
 
     fn path(source: &str, destination: &str, gid_type: GidType) -> Path {
         Path {
-            source: source.parse().expect("a GID"),
-            destination: destination.parse().expect("a GID"),
             gid_type,
             traffic_class: 0x22,
-            flow_label: 0,
             hop_limit: 7,
-            vlan: None,
+            ..Path::new(source.parse().expect("a GID"), destination.parse().expect("a GID"))
         }
     }
 

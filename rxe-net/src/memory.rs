@@ -4,7 +4,6 @@
 //! want RDMA between two devices of one process and no network at all.
 //!
 //! ```
-//! use gid_table::GidType;
 //! use rxe_core::path::{Path, Transmit};
 //! use rxe_core::time::Instant;
 //! use rxe_net::batch::TxBatch;
@@ -17,15 +16,7 @@
 //! let (left, right) = (fabric.add_port(slow)?, fabric.add_port(PortConfig::numbered(2))?);
 //! let (mut left, mut right) = (fabric.attach(left, 1)?, fabric.attach(right, 1)?);
 //!
-//! let path = Path {
-//!     source: "10.0.0.1".parse()?,
-//!     destination: "10.0.0.2".parse()?,
-//!     gid_type: GidType::RoceV2,
-//!     traffic_class: 0,
-//!     flow_label: 0,
-//!     hop_limit: 64,
-//!     vlan: None,
-//! };
+//! let path = Path::new("10.0.0.1".parse()?, "10.0.0.2".parse()?);
 //! let acknowledgement = [0x11, 0, 0xff, 0xff, 0, 1, 0, 7, 0, 0, 0, 1, 0x1f, 0, 0, 1];
 //! let mut batch = TxBatch::new();
 //! let transmit = Transmit { len: acknowledgement.len(), path, dest_qpn: Qpn::new(0x01_0007) };

@@ -277,7 +277,6 @@ fn expand_process_id(name: &OsString, process_id: u32) -> PathBuf {
 mod tests {
     use std::sync::Arc;
 
-    use gid_table::GidType;
     use pcap_file::pcap::PcapReader;
     use rxe_core::path::Path;
     use rxe_wire::icrc::IcrcFlow;
@@ -323,15 +322,7 @@ mod tests {
     }
 
     fn path(source: &str, destination: &str) -> Path {
-        Path {
-            source: source.parse().expect("a GID"),
-            destination: destination.parse().expect("a GID"),
-            gid_type: GidType::RoceV2,
-            traffic_class: 0,
-            flow_label: 0,
-            hop_limit: 64,
-            vlan: None,
-        }
+        Path::new(source.parse().expect("a GID"), destination.parse().expect("a GID"))
     }
 
     /// An acknowledgement, sealed as segment 3 of a send over IPv4.

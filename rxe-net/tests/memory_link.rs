@@ -19,13 +19,8 @@ const MICRO: u64 = 1_000;
 
 fn path(source: &str, destination: &str) -> Path {
     Path {
-        source: source.parse().expect("a GID"),
-        destination: destination.parse().expect("a GID"),
-        gid_type: GidType::RoceV2,
         traffic_class: 0x20,
-        flow_label: 0,
-        hop_limit: 64,
-        vlan: None,
+        ..Path::new(source.parse().expect("a GID"), destination.parse().expect("a GID"))
     }
 }
 

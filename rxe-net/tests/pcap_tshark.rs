@@ -80,15 +80,7 @@ fn assert_clean(file: &FilePath) {
 }
 
 fn path(source: &str, destination: &str) -> Path {
-    Path {
-        source: source.parse().expect("a GID"),
-        destination: destination.parse().expect("a GID"),
-        gid_type: GidType::RoceV2,
-        traffic_class: 0,
-        flow_label: 0,
-        hop_limit: 64,
-        vlan: None,
-    }
+    Path::new(source.parse().expect("a GID"), destination.parse().expect("a GID"))
 }
 
 /// An RC SEND_ONLY of twelve bytes.

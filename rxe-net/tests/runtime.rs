@@ -373,15 +373,7 @@ fn the_answer_to_a_long_read_does_not_hold_the_lock() {
     let mut bytes = vec![0; 64];
     let len = headers.write(&mut bytes).unwrap();
     bytes.truncate(len);
-    let path = Path {
-        source: peer.gid,
-        destination: host.gid,
-        gid_type: GidType::RoceV2,
-        traffic_class: 0,
-        flow_label: 0,
-        hop_limit: 64,
-        vlan: None,
-    };
+    let path = Path::new(peer.gid, host.gid);
     opener.deliver(host.qp.qpn().slot(), path, bytes);
     let start = StdInstant::now();
     let sent = || opener.sent.load(Ordering::SeqCst);

@@ -44,15 +44,7 @@ fn link(address: IpAddr, slot: u8) -> UdpLink {
 }
 
 fn path(from: IpAddr, to: IpAddr) -> Path {
-    Path {
-        source: Gid::from_ip(from),
-        destination: Gid::from_ip(to),
-        gid_type: GidType::RoceV2,
-        traffic_class: 0x22,
-        flow_label: 0,
-        hop_limit: 33,
-        vlan: None,
-    }
+    Path { traffic_class: 0x22, hop_limit: 33, ..Path::new(Gid::from_ip(from), Gid::from_ip(to)) }
 }
 
 /// A packet from BTH on: a BTH to `qpn` with PSN `seed`, then bytes that depend on `seed`.

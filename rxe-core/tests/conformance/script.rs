@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use gid_table::{Gid, GidType};
+use gid_table::Gid;
 use rxe_core::mem::AccessFlags;
 use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpCaps, QpState};
 use rxe_core::wc::WcStatus;
@@ -302,15 +302,7 @@ impl Script {
         };
         change(&mut attr);
         host.pattern(0, 1 << 16, 0x5a);
-        let path = Path {
-            source: peer,
-            destination: host.gid,
-            gid_type: GidType::RoceV2,
-            traffic_class: 0,
-            flow_label: 0,
-            hop_limit: 64,
-            vlan: None,
-        };
+        let path = Path::new(peer, host.gid);
         Self { host, path, attr }
     }
 

@@ -33,16 +33,6 @@ impl<L: Link> FaultyLink<L> {
     pub const fn fault_stats(&self) -> FaultStats {
         self.faults.stats()
     }
-
-    /// The link behind.
-    pub const fn link(&self) -> &L {
-        &self.link
-    }
-
-    /// The link behind.
-    pub const fn link_mut(&mut self) -> &mut L {
-        &mut self.link
-    }
 }
 
 impl<L: Link> Link for FaultyLink<L> {

@@ -95,20 +95,12 @@ impl ReceiveQueue {
 
 #[cfg(test)]
 mod tests {
-    use gid_table::{Gid, GidType};
+    use gid_table::Gid;
 
     use super::*;
 
     fn received(len: usize) -> Received {
-        let path = Path {
-            source: Gid::ZERO,
-            destination: Gid::ZERO,
-            gid_type: GidType::RoceV2,
-            traffic_class: 0,
-            flow_label: 0,
-            hop_limit: 64,
-            vlan: None,
-        };
+        let path = Path::new(Gid::ZERO, Gid::ZERO);
         Received { frame: vec![0; len], path, l3: 0..len, packet: 0..len }
     }
 

@@ -608,15 +608,7 @@ fn read_controls(
     destination: Gid,
     counters: &mut LinkCounters,
 ) -> (Path, usize) {
-    let mut path = Path {
-        source: Gid::from_ip(from.ip()),
-        destination,
-        gid_type: GidType::RoceV2,
-        traffic_class: 0,
-        flow_label: 0,
-        hop_limit: 0,
-        vlan: None,
-    };
+    let mut path = Path { hop_limit: 0, ..Path::new(Gid::from_ip(from.ip()), destination) };
     let mut segment = 0;
     for control in sys::controls(message.control) {
         let Some(value) = control.int() else { continue };
@@ -649,15 +641,7 @@ mod tests {
     use rxe_wire::Qpn;
 
     fn fill(batch: &mut TxBatch, link: &UdpLink, destination: Gid, count: usize, len: usize) {
-        let path = Path {
-            source: link.gid(),
-            destination,
-            gid_type: GidType::RoceV2,
-            traffic_class: 0,
-            flow_label: 0,
-            hop_limit: 64,
-            vlan: None,
-        };
+        let path = Path::new(link.gid(), destination);
         for index in 0..count {
             let room = batch.room().expect("room");
             room[..len].fill(index as u8);
