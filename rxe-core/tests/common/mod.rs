@@ -6,7 +6,9 @@ use std::sync::Arc;
 use gid_table::{Gid, GidTable, GidType, WantedGid};
 use rxe_core::mem::{AccessFlags, DmaBuf, MrKeys};
 use rxe_core::pd::PdId;
-use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpAttrMask, QpCaps, QpInit, QpState, QpType};
+use rxe_core::qp::{
+    AddressVector, Mtu, QpAttr, QpAttrMask, QpCaps, QpInit, QpState, QpType, RC_TO_RTS,
+};
 use rxe_core::wc::WorkCompletion;
 use rxe_core::wq::{RecvWr, RemoteAddr, SendData, SendFlags, SendOp, SendWr, Sge};
 use rxe_core::{
@@ -87,9 +89,9 @@ impl Host {
 
     /// Moves the QP through INIT and RTR to RTS.
     pub fn connect(&mut self, attr: QpAttr) {
-        self.modify(QpAttr { state: QpState::Init, ..attr }, init_mask());
-        self.modify(QpAttr { state: QpState::Rtr, ..attr }, rtr_mask());
-        self.modify(QpAttr { state: QpState::Rts, ..attr }, rts_mask());
+        for (state, mask) in RC_TO_RTS {
+            self.modify(QpAttr { state, ..attr }, mask);
+        }
     }
 
     pub fn modify(&mut self, attr: QpAttr, mask: QpAttrMask) {
@@ -155,26 +157,15 @@ impl Host {
 }
 
 pub fn init_mask() -> QpAttrMask {
-    QpAttrMask::STATE | QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS
+    RC_TO_RTS[0].1
 }
 
 pub fn rtr_mask() -> QpAttrMask {
-    QpAttrMask::STATE
-        | QpAttrMask::AV
-        | QpAttrMask::PATH_MTU
-        | QpAttrMask::DEST_QPN
-        | QpAttrMask::RQ_PSN
-        | QpAttrMask::MAX_DEST_RD_ATOMIC
-        | QpAttrMask::MIN_RNR_TIMER
+    RC_TO_RTS[1].1
 }
 
 pub fn rts_mask() -> QpAttrMask {
-    QpAttrMask::STATE
-        | QpAttrMask::TIMEOUT
-        | QpAttrMask::RETRY_CNT
-        | QpAttrMask::RNR_RETRY
-        | QpAttrMask::SQ_PSN
-        | QpAttrMask::MAX_QP_RD_ATOMIC
+    RC_TO_RTS[2].1
 }
 
 /// Two connected hosts.
