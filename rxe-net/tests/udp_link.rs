@@ -401,19 +401,39 @@ fn v4(address: IpAddr) -> Ipv4Addr {
 #[test]
 fn foreign_senders_with_any_identification_are_accepted() {
     let Some(raw) = RawSender::open() else { return };
-    let (from, to) = (address(10, 2), address(10, 1));
+    let to = address(10, 1);
     let mut receiver = link(to, 9);
-    // 0 is left out: the kernel replaces it even here.
-    let ids = [1, 2, 3, 0x8000, 0x8001, 0x8003, 0xffff, 77, 76, 0x1234, 38, 65_000];
-    for (seed, id) in (0..).zip(ids) {
-        let bytes = packet(0x09_0001, seed, 12 + 100 * seed as usize);
-        raw.send(v4(from), v4(to), id, seed % 4 != 3, &bytes);
-        let found = collect(&mut receiver, 1);
-        assert_eq!(bytes_of(&found), [bytes], "identification {id}");
-        assert_eq!(found[0].0, Path { hop_limit: 61, traffic_class: 2, ..path(from, to) });
+    // 0 is left out: the kernel replaces it even here. Each sender counts, from anywhere and with
+    // gaps, and sets "don't fragment" or does not.
+    let senders: [(&[u16], bool); 4] = [
+        (&[1, 2, 3, 38, 77, 76], true),
+        (&[0x8000, 0x8001, 0x8003, 0x8100], true),
+        (&[0xfffe, 0xffff, 5, 300], true),
+        (&[0x1234, 0x1235, 0x1240], false),
+    ];
+    let mut seed = 0;
+    for (number, (ids, dont_fragment)) in (2..).zip(senders) {
+        let from = address(10, number);
+        for &id in ids {
+            let bytes = packet(0x09_0001, seed, 12 + 60 * seed as usize);
+            raw.send(v4(from), v4(to), id, dont_fragment, &bytes);
+            let found = collect(&mut receiver, 1);
+            assert_eq!(bytes_of(&found), [bytes], "identification {id}");
+            assert_eq!(found[0].0, Path { hop_limit: 61, traffic_class: 2, ..path(from, to) });
+            seed += 1;
+        }
     }
-    assert_eq!(receiver.counters().icrc_errors, 0);
-    assert_eq!(receiver.counters().received, ids.len() as u64);
+    // One that follows no order is believed from its third packet on.
+    let from = address(10, 9);
+    for id in [0x4000, 0x9000, 0x2000] {
+        raw.send(v4(from), v4(to), id, true, &packet(0x09_0001, seed, 100));
+    }
+    for id in [0xc000, 0x6000] {
+        raw.send(v4(from), v4(to), id, true, &packet(0x09_0001, seed, 100));
+    }
+    assert_eq!(collect(&mut receiver, 3).len(), 3);
+    assert_eq!(receiver.counters().icrc_errors, 2);
+    assert_eq!(receiver.counters().received, seed as u64 + 3);
 }
 
 #[test]
