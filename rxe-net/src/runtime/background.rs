@@ -4,11 +4,19 @@ use std::io;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle, available_parallelism, yield_now};
 
+use rxe_core::time::Instant;
+
 use super::clock::Clock;
 use super::runner::{Round, Runner};
 
-/// How long the thread looks for more after a packet, where another core is there for the rest.
+/// How long the thread looks for more after a packet, where a core is free for that.
 const LINGER_NANOS: u64 = 50_000;
+/// Who offers the core to others and has not got it back after so long shares it with one that
+/// computes. Then lingering does harm: a sleeper that a packet wakes gets the core at once, one
+/// that has yielded waits for the end of the other's time slice, some milliseconds.
+const FREE_CORE_NANOS: u64 = 20_000;
+/// How long the thread does without lingering once the core was not free.
+const BUSY_NANOS: u64 = 1_000_000_000;
 
 pub(super) fn spawn(runner: Arc<Runner>) -> io::Result<JoinHandle<()>> {
     Builder::new().name(format!("urxe-{}", runner.slot())).spawn(move || run(&runner))
@@ -22,7 +30,8 @@ pub(super) fn spawn(runner: Arc<Runner>) -> io::Result<JoinHandle<()>> {
 /// that it is in nobody's way.
 fn run(runner: &Runner) {
     let cores = available_parallelism().map_or(1, usize::from);
-    let linger_nanos = if cores > 1 { LINGER_NANOS } else { 0 };
+    // When lingering makes sense again; on a single core never.
+    let mut linger_from = if cores > 1 { Instant::ZERO } else { Instant::from_nanos(u64::MAX) };
     loop {
         if let Err(error) = runner.sleeper.sleep() {
             tracing::error!(target: "rxe::net", %error, "the background thread cannot sleep");
@@ -31,15 +40,23 @@ fn run(runner: &Runner) {
         if runner.is_stopping() {
             return;
         }
-        let now = Clock::now();
+        let mut now = Clock::now();
         if let Some(end) = runner.lease_end(now) {
             runner.sleeper.set_lease(end, now);
             continue;
         }
         loop {
+            let linger_nanos = if now >= linger_from { LINGER_NANOS } else { 0 };
             match runner.background_round(linger_nanos) {
                 Round::Sleep => break,
-                Round::Linger => yield_now(),
+                Round::Linger => {
+                    let before = Clock::now();
+                    yield_now();
+                    now = Clock::now();
+                    if now.nanos_since(before) > FREE_CORE_NANOS {
+                        linger_from = now.plus_nanos(BUSY_NANOS);
+                    }
+                }
                 Round::More => {}
             }
             if runner.is_stopping() {
