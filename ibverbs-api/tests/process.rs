@@ -116,11 +116,15 @@ fn nothing_is_left_after_closing() {
         round();
     }
     let before = (count("/proc/self/fd"), count("/proc/self/task"));
-    let memory = resident();
-    for _ in 0..200 {
-        round();
-    }
+    // The allocator may take more for a while, as threads come and go; a leak goes on for ever.
+    let grown = (0..4)
+        .map(|_| {
+            let memory = resident();
+            (0..200).for_each(|_| round());
+            resident().saturating_sub(memory)
+        })
+        .find(|&grown| grown < 4096)
+        .unwrap_or(u64::MAX);
     assert_eq!((count("/proc/self/fd"), count("/proc/self/task")), before);
-    let grown = resident().saturating_sub(memory);
-    assert!(grown < 4096, "{grown} KiB more after 200 devices were opened and closed");
+    assert!(grown < 4096, "4 MiB more after each 200 devices that were opened and closed");
 }
