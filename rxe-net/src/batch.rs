@@ -315,22 +315,11 @@ fn flip_bit(sealed: &mut [u8], bit: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gid_table::{Gid, GidType};
+    use gid_table::Gid;
 
     fn transmit(len: usize) -> Transmit {
-        Transmit {
-            len,
-            path: Path {
-                source: Gid::ZERO,
-                destination: Gid::ZERO,
-                gid_type: GidType::RoceV2,
-                traffic_class: 0,
-                flow_label: 0,
-                hop_limit: 64,
-                vlan: None,
-            },
-            dest_qpn: Qpn::new(0x11),
-        }
+        let path = Path::new(Gid::ZERO, Gid::ZERO);
+        Transmit { len, path, dest_qpn: Qpn::new(0x11) }
     }
 
     fn write(batch: &mut TxBatch, bytes: &[u8]) {
@@ -413,5 +402,26 @@ mod tests {
         batch.set_flip(0, Some(48));
         batch.seal(0, |_| [0; 4]);
         assert_eq!(batch.unsealed(0), Some([1, 0].as_slice()));
+    }
+
+    #[test]
+    fn a_message_is_full_when_no_packet_of_its_length_fits() {
+        let mut batch = TxBatch::new();
+        // A WRITE: the first packet is 16 bytes longer, so what follows it begins a message.
+        batch.commit(transmit(1052));
+        batch.commit(transmit(1036));
+        assert!(!batch.fills_message());
+        for _ in 0..61 {
+            batch.commit(transmit(1036));
+            assert!(!batch.fills_message());
+        }
+        batch.commit(transmit(1036));
+        assert!(batch.fills_message(), "62 packets of 1040 bytes, of 65,507");
+        batch.clear();
+        assert!(!batch.fills_message());
+        // A shorter packet ends a message that is not full.
+        batch.commit(transmit(1036));
+        batch.commit(transmit(12));
+        assert!(!batch.fills_message());
     }
 }
