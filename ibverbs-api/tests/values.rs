@@ -79,7 +79,7 @@ fn queue_pairs() {
     use QpState::*;
     let states = [Reset, Init, Rtr, Rts, Sqd, Sqe, Err];
     assert_eq!(states.map(|state| state as u32), [0, 1, 2, 3, 4, 5, 6]);
-    assert_eq!([QpType::Rc as u32, QpType::Uc as u32, QpType::Ud as u32], [2, 3, 4]);
+    assert_eq!(QpType::ALL.map(|qp_type| qp_type as u32), [1, 2, 3, 4, 9, 10]);
     let mtus = Mtu::ALL.map(|mtu| (mtu as u32, mtu.bytes()));
     assert_eq!(mtus, [(1, 256), (2, 512), (3, 1024), (4, 2048), (5, 4096)]);
     let masks = [

@@ -247,12 +247,7 @@ impl Shard {
         }
         let key = self.find(bth.dest_qpn).ok_or(Counter::drop_no_such_qp)?;
         let machine = &self.machines[key as usize];
-        let service = match machine.qp.qp_type() {
-            QpType::Rc => Service::Rc,
-            QpType::Uc => Service::Uc,
-            QpType::Ud => Service::Ud,
-        };
-        if packet.info().service != service {
+        if packet.info().service != service(machine.qp.qp_type()) {
             return Err(Counter::drop_wrong_service);
         }
         // Ours is the default partition with full membership, which any member of it matches.
@@ -452,5 +447,15 @@ impl Shard {
     fn split(&mut self) -> (ShardContext<'_>, &mut Slab<Machine>) {
         let Self { now, device, counters, windows, machines, .. } = self;
         (ShardContext { now: *now, device, counters, windows }, machines)
+    }
+}
+
+/// The service that the packets of a queue pair are of.
+fn service(qp_type: QpType) -> Service {
+    match qp_type {
+        QpType::Rc => Service::Rc,
+        QpType::Uc => Service::Uc,
+        QpType::Ud | QpType::Gsi => Service::Ud,
+        QpType::XrcSend | QpType::XrcRecv => Service::Xrc,
     }
 }

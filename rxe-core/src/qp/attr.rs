@@ -11,12 +11,29 @@ use crate::mem::AccessFlags;
 #[non_exhaustive]
 #[repr(u32)]
 pub enum QpType {
+    /// General services: QP1 of a port (`IB_QPT_GSI` of the kernel; user space has no name for it).
+    Gsi = 1,
     /// Reliable connection (`IBV_QPT_RC`).
     Rc = 2,
     /// Unreliable connection (`IBV_QPT_UC`).
     Uc = 3,
     /// Unreliable datagram (`IBV_QPT_UD`).
     Ud = 4,
+    /// Initiator of an extended reliable connection (`IBV_QPT_XRC_SEND`).
+    XrcSend = 9,
+    /// Target of an extended reliable connection (`IBV_QPT_XRC_RECV`).
+    XrcRecv = 10,
+}
+
+impl QpType {
+    /// All services.
+    pub const ALL: [Self; 6] =
+        [Self::Gsi, Self::Rc, Self::Uc, Self::Ud, Self::XrcSend, Self::XrcRecv];
+
+    /// Whether each message goes to the queue pair that its request names, by an address handle.
+    pub const fn is_datagram(self) -> bool {
+        matches!(self, Self::Ud | Self::Gsi)
+    }
 }
 
 /// The state of a queue pair (`enum ibv_qp_state`).
@@ -219,126 +236,8 @@ bitflags! {
     }
 }
 
-/// One row of the transition table: what `to` needs and allows beside [`QpAttrMask::STATE`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Transition {
-    /// Attributes that must be given.
-    pub required: QpAttrMask,
-    /// Attributes that may be given.
-    pub optional: QpAttrMask,
-}
-
-const NONE: QpAttrMask = QpAttrMask::empty();
-const ACCESS: QpAttrMask = QpAttrMask::ACCESS_FLAGS;
-const PKEY: QpAttrMask = QpAttrMask::PKEY_INDEX;
-const QKEY: QpAttrMask = QpAttrMask::QKEY;
-const PORT: QpAttrMask = QpAttrMask::PORT;
-const AV: QpAttrMask = QpAttrMask::AV;
-const CUR: QpAttrMask = QpAttrMask::CUR_STATE;
-const ALT: QpAttrMask = QpAttrMask::ALT_PATH;
-const MIG: QpAttrMask = QpAttrMask::PATH_MIG_STATE;
-const RNR_TIMER: QpAttrMask = QpAttrMask::MIN_RNR_TIMER;
-const RETRIES: QpAttrMask =
-    all(&[QpAttrMask::TIMEOUT, QpAttrMask::RETRY_CNT, QpAttrMask::RNR_RETRY]);
-
-const fn all(masks: &[QpAttrMask]) -> QpAttrMask {
-    let mut sum = NONE;
-    let mut i = 0;
-    while i < masks.len() {
-        sum = sum.union(masks[i]);
-        i += 1;
-    }
-    sum
-}
-
-const fn row(required: &[QpAttrMask], optional: &[QpAttrMask]) -> Option<Transition> {
-    Some(Transition { required: all(required), optional: all(optional) })
-}
-
-/// What a transition of a QP needs and allows; `None` when there is no such transition.
-///
-/// The table of IBA volume 1, section 11.2.5.2 (Modify Queue Pair), as Linux's `ib_modify_qp_is_ok`
-/// applies it.
-pub const fn transition(qp_type: QpType, from: QpState, to: QpState) -> Option<Transition> {
-    use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
-    use QpType::{Rc, Uc, Ud};
-    match (from, to, qp_type) {
-        (_, Reset | Err, _) => row(&[], &[]),
-        (Reset, Init, Rc | Uc) => row(&[PKEY, PORT, ACCESS], &[]),
-        (Reset, Init, Ud) => row(&[PKEY, PORT, QKEY], &[]),
-        (Init, Init, Rc | Uc) => row(&[], &[PKEY, PORT, ACCESS]),
-        (Init, Init, Ud) => row(&[], &[PKEY, PORT, QKEY]),
-        (Init, Rtr, Rc) => row(
-            &[
-                AV,
-                QpAttrMask::PATH_MTU,
-                QpAttrMask::DEST_QPN,
-                QpAttrMask::RQ_PSN,
-                QpAttrMask::MAX_DEST_RD_ATOMIC,
-                RNR_TIMER,
-            ],
-            &[ALT, ACCESS, PKEY],
-        ),
-        (Init, Rtr, Uc) => row(
-            &[AV, QpAttrMask::PATH_MTU, QpAttrMask::DEST_QPN, QpAttrMask::RQ_PSN],
-            &[ALT, ACCESS, PKEY],
-        ),
-        (Init, Rtr, Ud) => row(&[], &[PKEY, QKEY]),
-        (Rtr, Rts, Rc) => row(
-            &[RETRIES, QpAttrMask::SQ_PSN, QpAttrMask::MAX_QP_RD_ATOMIC],
-            &[CUR, ALT, ACCESS, RNR_TIMER, MIG],
-        ),
-        (Rtr, Rts, Uc) => row(&[QpAttrMask::SQ_PSN], &[CUR, ALT, ACCESS, MIG]),
-        (Rtr, Rts, Ud) => row(&[QpAttrMask::SQ_PSN], &[CUR, QKEY]),
-        (Rts, Rts, Rc) => row(&[], &[CUR, ACCESS, ALT, MIG, RNR_TIMER]),
-        (Rts | Sqd, Rts, Uc) => row(&[], &[CUR, ACCESS, ALT, MIG]),
-        (Rts | Sqd, Rts, Ud) => row(&[], &[CUR, QKEY]),
-        (Rts, Sqd, _) => row(&[], &[QpAttrMask::EN_SQD_ASYNC_NOTIFY]),
-        (Sqd, Rts, Rc) => row(&[], &[CUR, ALT, ACCESS, RNR_TIMER, MIG]),
-        (Sqd, Sqd, Rc) => row(
-            &[],
-            &[
-                PORT,
-                AV,
-                RETRIES,
-                QpAttrMask::MAX_QP_RD_ATOMIC,
-                QpAttrMask::MAX_DEST_RD_ATOMIC,
-                CUR,
-                ALT,
-                ACCESS,
-                PKEY,
-                RNR_TIMER,
-                MIG,
-            ],
-        ),
-        (Sqd, Sqd, Uc) => row(&[], &[AV, ALT, ACCESS, PKEY, MIG]),
-        (Sqd, Sqd, Ud) => row(&[], &[PKEY, QKEY]),
-        (Sqe, Rts, Uc) => row(&[], &[CUR, ACCESS]),
-        (Sqe, Rts, Ud) => row(&[], &[CUR, QKEY]),
-        _ => None,
-    }
-}
-
-/// The way of a new RC queue pair to RTS: each state, with the attributes that its step must give,
-/// [`QpAttrMask::STATE`] included.
-pub const RC_TO_RTS: [(QpState, QpAttrMask); 3] = [
-    rc_step(QpState::Reset, QpState::Init),
-    rc_step(QpState::Init, QpState::Rtr),
-    rc_step(QpState::Rtr, QpState::Rts),
-];
-
-const fn rc_step(from: QpState, to: QpState) -> (QpState, QpAttrMask) {
-    let required = match transition(QpType::Rc, from, to) {
-        Some(row) => row.required,
-        None => panic!("the table has this transition"),
-    };
-    (to, required.union(QpAttrMask::STATE))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::fmt::Write;
-
     use super::*;
 
     #[test]
@@ -347,28 +246,5 @@ mod tests {
         assert_eq!(Mtu::M4096.bytes(), 4096);
         assert_eq!(Mtu::from_bytes(1024), Some(Mtu::M1024));
         assert_eq!(Mtu::from_bytes(1000), None);
-    }
-
-    /// The whole table, pinned: a change to it must be seen in review.
-    #[test]
-    fn transition_table() {
-        let mut text = String::new();
-        for qp_type in [QpType::Rc, QpType::Uc, QpType::Ud] {
-            for from in QpState::ALL {
-                for to in QpState::ALL {
-                    let Some(Transition { required, optional }) = transition(qp_type, from, to)
-                    else {
-                        continue;
-                    };
-                    let names = |mask: QpAttrMask| {
-                        mask.iter_names().map(|(name, _)| name).collect::<Vec<_>>().join(" ")
-                    };
-                    let (required, optional) = (names(required), names(optional));
-                    writeln!(text, "{qp_type:?} {from:?}->{to:?} [{required}] ({optional})")
-                        .unwrap();
-                }
-            }
-        }
-        insta::assert_snapshot!(text);
     }
 }

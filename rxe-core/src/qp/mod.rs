@@ -9,8 +9,8 @@ mod replay;
 pub(crate) mod requester;
 pub(crate) mod responder;
 pub(crate) mod send_queue;
+mod transition;
 
-pub use attr::{
-    AddressVector, Mtu, QpAttr, QpAttrMask, QpState, QpType, RC_TO_RTS, Transition, transition,
-};
+pub use attr::{AddressVector, Mtu, QpAttr, QpAttrMask, QpState, QpType};
 pub use queue_pair::{QpCaps, QpInit, QueuePair};
+pub use transition::{RC_TO_RTS, Transition, steps_to_rts, transition, transitions};

@@ -2,12 +2,13 @@
 
 use gid_table::{Gid, GidEntry};
 
-use super::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType, transition};
+use super::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType};
 use super::completer::Completer;
 use super::machine::{Connection, Machine, ShardContext};
 use super::requester::Requester;
 use super::responder::Responder;
 use super::send_queue::SendQueue;
+use super::transition::transition;
 use crate::device::{Device, Port};
 use crate::error::ModifyQpError;
 use crate::path::Path;

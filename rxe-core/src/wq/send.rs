@@ -201,13 +201,15 @@ impl SendWqe {
         let unsupported = |reason| Err(PostSendError::Unsupported { qp_type, reason });
         let inline = matches!(wr.data, SendData::Inline(_));
         match (qp_type, wr.op) {
-            (QpType::Rc, SendOp::Read { .. }) if inline => {
+            (QpType::Rc | QpType::XrcSend, SendOp::Read { .. }) if inline => {
                 return unsupported("READ puts data into registered memory, never inline");
             }
-            (QpType::Rc, _) | (QpType::Uc, SendOp::Send { .. } | SendOp::Write { .. }) => {}
+            (QpType::Rc | QpType::XrcSend, _)
+            | (QpType::Uc, SendOp::Send { .. } | SendOp::Write { .. })
+            | (QpType::Ud | QpType::Gsi, SendOp::Send { .. }) => {}
             (QpType::Uc, SendOp::Read { .. }) => return unsupported("UC has no READ"),
-            (QpType::Ud, SendOp::Send { .. }) => {}
-            (QpType::Ud, _) => return unsupported("UD only sends"),
+            (QpType::Ud | QpType::Gsi, _) => return unsupported("UD only sends"),
+            (QpType::XrcRecv, _) => return unsupported("the target of XRC only receives"),
         }
         let (data, length) = match wr.data {
             SendData::Sges(sges) => {
