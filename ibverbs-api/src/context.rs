@@ -79,7 +79,8 @@ impl Context {
             tracing::warn!(target: "rxe::gid", device = device.name(), %refused, "GID left out");
         }
         let active_mtu = active_mtu(device.interface()).unwrap_or(Mtu::M256);
-        let config = DeviceConfig { seed, limits: options.limits };
+        let OpenOptions { limits, congestion, .. } = *options;
+        let config = DeviceConfig { seed, limits, congestion };
         let core = CoreDevice::new(config, vec![Port::new(gids, active_mtu)]);
         let event_fd = Arc::new(EventFd::new().map_err(os)?);
         core.events().set_waker(event_fd.clone());

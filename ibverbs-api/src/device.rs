@@ -2,7 +2,7 @@
 
 use gid_table::InterfaceInfo;
 use gid_table::eui64;
-use rxe_core::config::{Limits, Seed};
+use rxe_core::config::{CongestionConfig, Limits, Seed};
 use rxe_core::qp::Mtu;
 use rxe_net::host;
 use rxe_net::runtime::LinkOptions;
@@ -26,6 +26,8 @@ pub struct OpenOptions {
     pub shards: usize,
     /// Capacities.
     pub limits: Limits,
+    /// Congestion control.
+    pub congestion: CongestionConfig,
     /// Seed of all randomness; from the OS when `None`.
     pub seed: Option<Seed>,
 }
@@ -41,6 +43,7 @@ impl OpenOptions {
             link: LinkOptions::from_env()?,
             shards: 1,
             limits: Limits::default(),
+            congestion: CongestionConfig::default(),
             seed: None,
         })
     }

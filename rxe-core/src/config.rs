@@ -1,4 +1,4 @@
-//! What a device is made of: seed, limits, and what it says of itself.
+//! What a device is made of: seed, limits, congestion control, and what it says of itself.
 
 /// The seed of all randomness of a device: from the OS in earnest, fixed in tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +63,68 @@ impl Default for Limits {
     }
 }
 
+/// Congestion control of a device: DCQCN, as Zhu et al. published it ("Congestion Control for
+/// Large-Scale RDMA Deployments", SIGCOMM 2015).
+///
+/// A receiver that sees a marked packet sends a congestion notification packet (CNP); a sender that
+/// gets one slows its queue pair down, and comes back to speed by and by. The defaults are the
+/// paper's, where it gives them. Rates are in bytes per second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CongestionConfig {
+    /// Marked packets are answered by CNPs: this device is a notification point.
+    pub notify: bool,
+    /// CNPs slow a queue pair down: this device is a reaction point.
+    pub react: bool,
+    /// The least time between two CNPs of a queue pair, in nanoseconds.
+    pub cnp_interval_nanos: u64,
+    /// The traffic class of CNPs: DSCP 48 by default, and not ECN capable.
+    pub cnp_traffic_class: u8,
+    /// The rate of a queue pair that nothing holds back.
+    pub line_rate: u64,
+    /// No queue pair is slowed down to less; at least 1 counts.
+    pub min_rate: u64,
+    /// The gain g of the average alpha is 2 to the power of minus this; at most 31 counts.
+    pub gain_shift: u8,
+    /// Alpha decays each time that this passes without a CNP, in nanoseconds; at least 1 µs counts.
+    pub alpha_timer_nanos: u64,
+    /// The rate grows each time that this passes, in nanoseconds; at least 1 µs counts.
+    pub rate_timer_nanos: u64,
+    /// The rate grows also each time that so many bytes have been sent; at least 1 counts.
+    pub byte_counter: u64,
+    /// F: as long as neither the timer nor the byte counter has gone round so many times since the
+    /// last CNP, the rate goes halfway back to what it was (fast recovery).
+    pub fast_recovery: u32,
+    /// R_AI: what the target rate grows by at each step after that (additive increase).
+    pub additive_increase: u64,
+    /// R_HAI: what it grows by once both have gone round more than F times, times the rounds beyond
+    /// (hyper increase; not given in the paper: ten times R_AI, as QCN has it).
+    pub hyper_increase: u64,
+    /// A queue pair that was woken late sends at once what it could have sent in so many
+    /// nanoseconds: threads are scheduled, not instant.
+    pub catch_up_nanos: u64,
+}
+
+impl Default for CongestionConfig {
+    fn default() -> Self {
+        Self {
+            notify: true,
+            react: true,
+            cnp_interval_nanos: 50_000,
+            cnp_traffic_class: 48 << 2,
+            line_rate: 5_000_000_000,
+            min_rate: 1_250_000,
+            gain_shift: 8,
+            alpha_timer_nanos: 55_000,
+            rate_timer_nanos: 55_000,
+            byte_counter: 10_000_000,
+            fast_recovery: 5,
+            additive_increase: 5_000_000,
+            hyper_increase: 50_000_000,
+            catch_up_nanos: 100_000,
+        }
+    }
+}
+
 /// How a device is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceConfig {
@@ -70,4 +132,13 @@ pub struct DeviceConfig {
     pub seed: Seed,
     /// Capacities.
     pub limits: Limits,
+    /// Congestion control.
+    pub congestion: CongestionConfig,
+}
+
+impl DeviceConfig {
+    /// A device of this seed, with the default limits and congestion control.
+    pub fn new(seed: Seed) -> Self {
+        Self { seed, limits: Limits::default(), congestion: CongestionConfig::default() }
+    }
 }

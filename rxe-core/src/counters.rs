@@ -50,6 +50,15 @@ counters! {
     early_resend,
     /// Packets of ours that the network reported as undeliverable.
     unreachable_hints,
+    /// Packets received that a router had marked: ECN "congestion experienced", or FECN.
+    np_ecn_marked_roce_packets,
+    /// Congestion notification packets sent.
+    np_cnp_sent,
+    /// Congestion notification packets received that slowed a queue pair down.
+    rp_cnp_handled,
+    /// Congestion notification packets received to no effect: the queue pair does not send, or the
+    /// device does not react.
+    rp_cnp_ignored,
     /// RDMA messages sent.
     rdma_sends,
     /// RDMA messages received.

@@ -36,7 +36,7 @@ pub mod wc;
 mod window;
 pub mod wq;
 
-pub use config::{DeviceConfig, Limits, Seed};
+pub use config::{CongestionConfig, DeviceConfig, Limits, Seed};
 pub use counters::{Counter, Counters};
 pub use cq::{CompletionChannel, CompletionQueue, CqId, Notify};
 pub use device::{Device, Port};

@@ -228,7 +228,11 @@ impl Shard {
         match self.admit(path, &packet) {
             Ok(key) => {
                 let (mut cx, machines) = self.split();
-                machines[key as usize].handle_packet(&mut cx, &packet);
+                let machine = &mut machines[key as usize];
+                if is_marked(path, &packet) {
+                    machine.handle_mark(&mut cx);
+                }
+                machine.handle_packet(&mut cx, &packet);
                 self.settle(key);
             }
             Err(counter) => {
@@ -247,7 +251,8 @@ impl Shard {
         }
         let key = self.find(bth.dest_qpn).ok_or(Counter::drop_no_such_qp)?;
         let machine = &self.machines[key as usize];
-        if packet.info().service != service(machine.qp.qp_type()) {
+        let service = service(machine.qp.qp_type());
+        if packet.info().service != service && packet.info().service != Service::Cnp {
             return Err(Counter::drop_wrong_service);
         }
         // Ours is the default partition with full membership, which any member of it matches.
@@ -324,9 +329,14 @@ impl Shard {
             let machine = &mut machines[key as usize];
             let window = machine.connection.as_ref().map(|connection| connection.window);
             let emit = machine.poll_packet(&mut cx, buf);
-            if let (Emit::Packet(len), Some(connection)) = (emit, &machine.connection) {
-                let transmit =
-                    Transmit { len, path: connection.path, dest_qpn: machine.attr.dest_qpn };
+            if let (Emit::Packet(len) | Emit::Notification(len), Some(connection)) =
+                (emit, &machine.connection)
+            {
+                let mut path = connection.path;
+                if let Emit::Notification(_) = emit {
+                    path.traffic_class = cx.device.config().congestion.cnp_traffic_class;
+                }
+                let transmit = Transmit { len, path, dest_qpn: machine.attr.dest_qpn };
                 self.cover(key);
                 self.counters.bump(Counter::sent_pkts);
                 self.take_turn(key);
@@ -458,4 +468,11 @@ fn service(qp_type: QpType) -> Service {
         QpType::Ud | QpType::Gsi => Service::Ud,
         QpType::XrcSend | QpType::XrcRecv => Service::Xrc,
     }
+}
+
+/// Whether a packet met congestion on its way, and is none that tells of it.
+fn is_marked(path: &Path, packet: &Packet<'_>) -> bool {
+    /// "Congestion experienced" in the two ECN bits of the traffic class (RFC 3168, section 5).
+    const CE: u8 = 3;
+    (path.traffic_class & CE == CE || packet.bth().fecn) && packet.info().service != Service::Cnp
 }

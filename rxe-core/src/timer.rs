@@ -14,10 +14,13 @@ pub(crate) enum Timer {
     EarlyResend,
     /// The peer was not ready to receive, and asked for this pause (R5).
     RnrWait,
+    /// The next packet may leave, after congestion (DCQCN).
+    Pace,
 }
 
 impl Timer {
-    pub(crate) const ALL: [Self; 3] = [Self::AckTimeout, Self::EarlyResend, Self::RnrWait];
+    pub(crate) const ALL: [Self; 4] =
+        [Self::AckTimeout, Self::EarlyResend, Self::RnrWait, Self::Pace];
 }
 
 /// When each timer of a queue pair fires.

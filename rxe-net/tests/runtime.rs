@@ -19,9 +19,7 @@ use rxe_core::pd::PdId;
 use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpCaps, QpInit, QpType, RC_TO_RTS};
 use rxe_core::wc::{WcStatus, WorkCompletion};
 use rxe_core::wq::{RemoteAddr, SendData, SendFlags, SendOp, SendWr, Sge};
-use rxe_core::{
-    CompletionQueue, Counter, Device, DeviceConfig, Instant, Limits, Port, QueuePair, Seed,
-};
+use rxe_core::{CompletionQueue, Counter, Device, DeviceConfig, Instant, Port, QueuePair, Seed};
 use rxe_net::batch::TxBatch;
 use rxe_net::link::{Link, LinkCounters, Sink, TransmitReport};
 use rxe_net::memory::{Fabric, PortConfig};
@@ -56,8 +54,7 @@ impl Host {
         let mut gids = GidTable::new(1, 16);
         let wanted = WantedGid { gid, gid_type: GidType::RoceV2, ifindex: 1, owned: true };
         gids.add(wanted).unwrap();
-        let config =
-            DeviceConfig { seed: Seed::for_test(number.into()), limits: Limits::default() };
+        let config = DeviceConfig::new(Seed::for_test(number.into()));
         let device = Device::new(config, vec![Port::new(gids, Mtu::M1024)]);
         let runner = Runner::start(device.clone(), opener).unwrap();
         let pd = device.alloc_pd().unwrap();

@@ -114,6 +114,24 @@ fn packets_arrive_equal_over_ipv4_and_ipv6() {
 }
 
 #[test]
+fn each_packet_of_a_batch_keeps_its_ecn_bits() {
+    for (address, slot) in [(address(1, 2), 9), (ipv6(), 13)] {
+        let mut link = link(address, slot);
+        let mut batch = TxBatch::new();
+        // ECN capable (2), and "congestion experienced" (3): coalesced runs never mix them.
+        let classes = [2, 2, 3, 3, 3, 2, 3, 2];
+        for (seed, class) in (0..).zip(classes) {
+            let path = Path { traffic_class: class, ..path(address, address) };
+            put(&mut batch, &path, &packet(u32::from(slot) << 16, seed, 200));
+        }
+        link.transmit(Instant::ZERO, &mut batch);
+        let found = collect(&mut link, classes.len());
+        let came: Vec<u8> = found.iter().map(|(path, _)| path.traffic_class).collect();
+        assert_eq!(came, classes);
+    }
+}
+
+#[test]
 fn the_flow_label_travels_over_ipv6() {
     let mut link = link(ipv6(), 12);
     let labelled = Path { flow_label: 0x1_2345, ..path(ipv6(), ipv6()) };

@@ -8,6 +8,8 @@ use rxe_wire::{Operation, Packet, RnrTimer};
 
 use super::attr::{QpAttr, QpState};
 use super::completer::{Completer, CompleterContext, Disposition, Outcome};
+use super::dcqcn::RateLimiter;
+use super::notify::Notifier;
 use super::queue_pair::QueuePair;
 use super::requester::{Emit, Requester, RequesterContext};
 use super::responder::{Responder, ResponderContext, Verdict};
@@ -57,6 +59,10 @@ pub(crate) struct Machine {
     pub(crate) completer: Completer,
     pub(crate) responder: Responder,
     pub(crate) timers: TimerTable,
+    /// Tells the peer of congestion on its way here.
+    pub(crate) notifier: Notifier,
+    /// The pace after the peer told of congestion; none at full speed.
+    pub(crate) limiter: Option<Box<RateLimiter>>,
     /// What of the window is charged to this queue pair.
     pub(crate) charged: Load,
     /// It stands in the shard's ready list.
@@ -84,6 +90,8 @@ impl Machine {
             completer: Completer::default(),
             responder: Responder::new(attr.rq_psn),
             timers: TimerTable::default(),
+            notifier: Notifier::default(),
+            limiter: None,
             charged: Load::default(),
             is_ready: false,
             is_waiting: false,
@@ -111,6 +119,7 @@ impl Machine {
     /// packet once more.
     pub(crate) fn needs_no_room(&self) -> bool {
         self.responder.owes_reply()
+            || self.notifier.is_due()
             || self.send.early_resend == EarlyResend::Due
             || self.send.is_rewound()
     }
@@ -125,26 +134,65 @@ impl Machine {
     /// Builds the next packet into `buf`.
     pub(crate) fn poll_packet(&mut self, cx: &mut ShardContext<'_>, buf: &mut [u8]) -> Emit {
         let Some(connection) = self.connection else { return Emit::Idle };
+        if self.notifier.is_due() {
+            cx.counters.bump(Counter::np_cnp_sent);
+            return Emit::Notification(self.notifier.write(self.attr.dest_qpn, buf));
+        }
+        let Some(limiter) = &mut self.limiter else {
+            return self.poll_data(cx, &connection, buf);
+        };
+        let config = &cx.device.config().congestion;
+        let wait = limiter.wait(config, cx.now);
+        if limiter.is_over(config) {
+            self.limiter = None;
+            return self.poll_data(cx, &connection, buf);
+        }
+        if let Some(at) = wait {
+            self.timers.set(Timer::Pace, at);
+            // Acknowledgements are no load, and without them the peer would send all again.
+            let is_paced = !self.responder.owes_reply() || self.responder.owes_data();
+            return if is_paced { Emit::Idle } else { self.poll_reply(cx, buf) };
+        }
+        let emit = self.poll_data(cx, &connection, buf);
+        if let (Emit::Packet(len), Some(limiter)) = (emit, &mut self.limiter) {
+            limiter.on_sent(config, len);
+        }
+        emit
+    }
+
+    /// Builds the next packet, whatever the pace.
+    fn poll_data(
+        &mut self,
+        cx: &mut ShardContext<'_>,
+        connection: &Connection,
+        buf: &mut [u8],
+    ) -> Emit {
         if self.requests_first {
-            match self.poll_request(cx, &connection, buf) {
+            match self.poll_request(cx, connection, buf) {
                 Emit::Idle | Emit::NoRoom(_) if self.responder.owes_reply() => {}
                 emit => return emit,
             }
         }
         if self.responder.owes_reply() {
-            let (len, verdict) = self
-                .responder
-                .poll_packet(&responder_context(&self.qp, &self.attr, cx.device, cx.counters), buf);
-            if verdict == Verdict::Fail {
-                // R31: no completion and no refused access tells of it.
-                cx.device.events().push(AsyncEvent::QpFatal(self.qp.qpn()));
-                self.enter_error(cx);
-            }
-            if len > 0 {
-                return Emit::Packet(len);
+            let emit = self.poll_reply(cx, buf);
+            if emit != Emit::Idle {
+                return emit;
             }
         }
-        self.poll_request(cx, &connection, buf)
+        self.poll_request(cx, connection, buf)
+    }
+
+    /// Builds the next packet of what is owed to the peer.
+    fn poll_reply(&mut self, cx: &mut ShardContext<'_>, buf: &mut [u8]) -> Emit {
+        let (len, verdict) = self
+            .responder
+            .poll_packet(&responder_context(&self.qp, &self.attr, cx.device, cx.counters), buf);
+        if verdict == Verdict::Fail {
+            // R31: no completion and no refused access tells of it.
+            cx.device.events().push(AsyncEvent::QpFatal(self.qp.qpn()));
+            self.enter_error(cx);
+        }
+        if len > 0 { Emit::Packet(len) } else { Emit::Idle }
     }
 
     fn poll_request(
@@ -181,7 +229,7 @@ impl Machine {
             }
             // R8: a request that failed here completes once it is the oldest.
             Emit::Idle => self.fail_if_front_failed(cx),
-            Emit::NoRoom(_) => {}
+            Emit::NoRoom(_) | Emit::Notification(_) => {}
         }
         emit
     }
@@ -192,6 +240,33 @@ impl Machine {
         }
     }
 
+    /// Takes note of a packet from the peer that met congestion on its way here.
+    pub(crate) fn handle_mark(&mut self, cx: &mut ShardContext<'_>) {
+        cx.counters.bump(Counter::np_ecn_marked_roce_packets);
+        let config = &cx.device.config().congestion;
+        let is_connected = matches!(self.attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd);
+        if config.notify && is_connected {
+            self.notifier.on_marked(config, cx.now);
+        }
+    }
+
+    /// Slows down: the peer, or a router on the way there, told of congestion.
+    fn handle_notification(&mut self, cx: &mut ShardContext<'_>) {
+        let config = &cx.device.config().congestion;
+        let sends = matches!(self.attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd);
+        if !config.react || !sends {
+            return cx.counters.bump(Counter::rp_cnp_ignored);
+        }
+        cx.counters.bump(Counter::rp_cnp_handled);
+        let now = cx.now;
+        match &mut self.limiter {
+            Some(limiter) => limiter.on_cnp(config, now),
+            None => self.limiter = Some(Box::new(RateLimiter::new(config, now))),
+        }
+        tracing::debug!(target: "rxe::congestion", qpn = %self.qp.qpn(), limiter = ?self.limiter,
+            "slowed down");
+    }
+
     /// Handles a packet whose addresses and keys have been checked.
     pub(crate) fn handle_packet(&mut self, cx: &mut ShardContext<'_>, packet: &Packet<'_>) {
         if packet.info().is_response() {
@@ -200,6 +275,9 @@ impl Machine {
                 return cx.counters.bump(Counter::drop_wrong_state);
             }
             return self.handle_response(cx, packet);
+        }
+        if packet.info().operation == Operation::Cnp {
+            return self.handle_notification(cx);
         }
         match self.attr.state {
             QpState::Rtr | QpState::Rts | QpState::Sqd => {}
@@ -350,7 +428,7 @@ impl Machine {
     pub(crate) fn handle_timer(&mut self, cx: &mut ShardContext<'_>, timer: Timer) {
         match timer {
             // What was held back may go now.
-            Timer::RnrWait => {}
+            Timer::RnrWait | Timer::Pace => {}
             Timer::EarlyResend if self.send.is_outstanding() => {
                 cx.counters.bump(Counter::early_resend);
                 self.completer.early_resends += 1;
@@ -419,6 +497,7 @@ impl Machine {
         self.attr.state = QpState::Err;
         self.qp.set_state(QpState::Err);
         self.timers.stop_all();
+        self.limiter = None;
         self.qp.take_posted(&mut self.send.wqes);
         self.flush();
         self.sync_window(cx);

@@ -2,8 +2,10 @@
 
 pub mod attr;
 pub(crate) mod completer;
+mod dcqcn;
 pub(crate) mod machine;
 mod modify;
+mod notify;
 mod queue_pair;
 mod replay;
 pub(crate) mod requester;

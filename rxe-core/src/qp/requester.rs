@@ -34,6 +34,8 @@ pub(crate) struct RequesterContext<'a> {
 pub(crate) enum Emit {
     /// A packet of so many bytes stands in the buffer.
     Packet(usize),
+    /// A congestion notification packet of so many bytes stands there.
+    Notification(usize),
     /// There is nothing to send now; an acknowledgement, a timer or a post changes that.
     Idle,
     /// The window to the peer has no room for so much.

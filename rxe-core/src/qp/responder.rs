@@ -105,6 +105,11 @@ impl Responder {
         !self.replies.is_empty()
     }
 
+    /// Whether the reply that is owed first is data: of a READ.
+    pub(crate) fn owes_data(&self) -> bool {
+        matches!(self.replies.front(), Some(Reply::Read { .. }))
+    }
+
     /// Forgets what is owed: the QP was moved to another state by its owner.
     pub(crate) fn forget_replies(&mut self) {
         self.replies.clear();

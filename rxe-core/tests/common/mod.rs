@@ -12,7 +12,7 @@ use rxe_core::qp::{
 use rxe_core::wc::WorkCompletion;
 use rxe_core::wq::{RecvWr, RemoteAddr, SendData, SendFlags, SendOp, SendWr, Sge};
 use rxe_core::{
-    CompletionQueue, Device, DeviceConfig, Instant, Limits, Port, QueuePair, Seed, Shard, Transmit,
+    CompletionQueue, Device, DeviceConfig, Instant, Port, QueuePair, Seed, Shard, Transmit,
 };
 use rxe_wire::Psn;
 
@@ -43,12 +43,15 @@ impl Host {
     }
 
     pub fn with_caps(number: u8, caps: QpCaps) -> Self {
+        let seed = Seed::for_test(u64::from(number));
+        Self::with_config(number, caps, DeviceConfig::new(seed))
+    }
+
+    pub fn with_config(number: u8, caps: QpCaps, config: DeviceConfig) -> Self {
         let gid = Gid::from_ip([10, 0, 0, number].into());
         let mut gids = GidTable::new(1, 16);
         let wanted = WantedGid { gid, gid_type: GidType::RoceV2, ifindex: 1, owned: true };
         gids.add(wanted).unwrap();
-        let seed = Seed::for_test(u64::from(number));
-        let config = DeviceConfig { seed, limits: Limits::default() };
         let device = Device::new(config, vec![Port::new(gids, Mtu::M4096)]);
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(4096, None).unwrap();

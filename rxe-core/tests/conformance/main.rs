@@ -11,6 +11,7 @@ mod common;
 
 mod addressing;
 mod completions;
+mod congestion;
 mod errors;
 mod hostile;
 mod requester;

@@ -7,7 +7,7 @@ use rxe_core::mem::AccessFlags;
 use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpCaps, QpState};
 use rxe_core::wc::WcStatus;
 use rxe_core::wq::{RemoteAddr, SendData, SendFlags, SendOp, SendWr};
-use rxe_core::{AsyncEvent, Counter, Path};
+use rxe_core::{AsyncEvent, CongestionConfig, Counter, DeviceConfig, Path, Seed};
 use rxe_wire::hdr::{Aeth, Bth, ImmDt, Reth};
 use rxe_wire::{Headers, Msn, NakCode, Opcode, PKey, Packet, Psn, Qpn, RKey, RnrTimer, Syndrome};
 
@@ -37,6 +37,8 @@ pub struct P {
     psn: i32,
     ack_req: bool,
     solicited: bool,
+    fecn: bool,
+    becn: bool,
     reth: Option<Reth>,
     aeth: Option<(Syndrome, u32)>,
     imm: Option<u32>,
@@ -51,6 +53,12 @@ impl fmt::Debug for P {
         }
         if self.solicited {
             write!(f, " SE")?;
+        }
+        if self.fecn {
+            write!(f, " FECN")?;
+        }
+        if self.becn {
+            write!(f, " BECN")?;
         }
         if let Some(reth) = self.reth {
             write!(f, " va 0x{:x} rkey {} len {}", reth.va, reth.rkey, reth.len)?;
@@ -68,13 +76,20 @@ impl fmt::Debug for P {
 
 impl P {
     fn new(opcode: Opcode, psn: i32, payload: &[u8]) -> Self {
-        let (ack_req, solicited, reth, aeth, imm) = (false, false, None, None, None);
-        Self { opcode, psn, ack_req, solicited, reth, aeth, imm, payload: payload.to_vec() }
+        let (ack_req, solicited, fecn, becn) = (false, false, false, false);
+        let (reth, aeth, imm, payload) = (None, None, None, payload.to_vec());
+        Self { opcode, psn, ack_req, solicited, fecn, becn, reth, aeth, imm, payload }
     }
 
     /// Asks for an acknowledgement.
     pub fn a(mut self) -> Self {
         self.ack_req = true;
+        self
+    }
+
+    /// A router has marked it.
+    pub fn fecn(mut self) -> Self {
+        self.fecn = true;
         self
     }
 
@@ -126,6 +141,8 @@ impl P {
         let bth = Bth {
             opcode: self.opcode,
             solicited: self.solicited,
+            fecn: self.fecn,
+            becn: self.becn,
             pad: pad as u8,
             pkey: PKey::DEFAULT,
             dest_qpn,
@@ -147,12 +164,18 @@ impl P {
     fn parse(bytes: &[u8]) -> Self {
         let packet = Packet::parse(bytes).unwrap();
         let bth = packet.bth();
-        let base = if packet.info().is_response() { PEER_PSN } else { HOST_PSN };
+        let base = match bth.opcode {
+            Opcode::CNP => Psn::new(0),
+            _ if packet.info().is_response() => PEER_PSN,
+            _ => HOST_PSN,
+        };
         Self {
             opcode: bth.opcode,
             psn: bth.psn.distance_from(base),
             ack_req: bth.ack_req,
             solicited: bth.solicited,
+            fecn: bth.fecn,
+            becn: bth.becn,
             reth: packet.reth(),
             aeth: packet.aeth().map(|aeth| (aeth.syndrome, aeth.msn.get())),
             imm: packet.imm(),
@@ -231,6 +254,11 @@ pub fn rnr(psn: i32, timer: u8, msn: u32) -> P {
     P::new(Opcode::RC_ACKNOWLEDGE, psn, &[]).aeth(Syndrome::rnr(RnrTimer::new(timer)), msn)
 }
 
+/// A congestion notification packet.
+pub fn cnp() -> P {
+    P { becn: true, ..P::new(Opcode::CNP, 0, &[0; 16]) }
+}
+
 pub fn resp_first(psn: i32, msn: u32, payload: &[u8]) -> P {
     P::new(Opcode::RC_READ_RESPONSE_FIRST, psn, payload).aeth(Syndrome::ACK_UNLIMITED, msn)
 }
@@ -280,10 +308,24 @@ impl Script {
         script
     }
 
+    /// A QP in RTS on a device with other congestion control than usual.
+    pub fn with_congestion(congestion: CongestionConfig) -> Self {
+        let config = DeviceConfig { congestion, ..DeviceConfig::new(Seed::for_test(1)) };
+        let mut script = Self::of(config, |_| {});
+        script.enter_init();
+        script.enter_rtr();
+        script.enter_rts();
+        script
+    }
+
     /// A QP in RESET.
     pub fn reset(change: impl FnOnce(&mut QpAttr)) -> Self {
+        Self::of(DeviceConfig::new(Seed::for_test(1)), change)
+    }
+
+    fn of(config: DeviceConfig, change: impl FnOnce(&mut QpAttr)) -> Self {
         let caps = QpCaps { max_send_wr: 512, max_inline_data: 64, ..QpCaps::default() };
-        let host = Host::with_caps(1, caps);
+        let host = Host::with_config(1, caps, config);
         let peer = Gid::from_ip([10, 0, 0, 2].into());
         let mut attr = QpAttr {
             path_mtu: Mtu::from_bytes(MTU).unwrap(),
@@ -320,7 +362,11 @@ impl Script {
 
     /// One packet in.
     pub fn rx(&mut self, packet: &P) -> &mut Self {
-        let base = if packet.opcode.is_response() { HOST_PSN } else { PEER_PSN };
+        let base = match packet.opcode {
+            Opcode::CNP => Psn::new(0),
+            opcode if opcode.is_response() => HOST_PSN,
+            _ => PEER_PSN,
+        };
         let bytes = packet.bytes(base, self.host.qp.qpn());
         self.rx_bytes(&bytes)
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gid_table::{Gid, GidTable, GidType, WantedGid};
 use rxe_core::mem::{AccessFlags, DmaBuf};
 use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpCaps, QpInit, QpType, RC_TO_RTS};
-use rxe_core::{CompletionQueue, Device, DeviceConfig, Instant, Limits, Port, Seed, Shard};
+use rxe_core::{CompletionQueue, Device, DeviceConfig, Instant, Port, Seed, Shard};
 use rxe_net::faults::{FaultSpec, Probability, Until};
 use rxe_net::memory::{Fabric, PortConfig};
 use rxe_wire::Psn;
@@ -112,7 +112,7 @@ fn add_host(dice: &mut Dice, world: &mut World, kind: &Kind, number: u8) -> Resu
     let mut gids = GidTable::new(1, 4);
     let wanted = WantedGid { gid, gid_type: kind.gid_type, ifindex: 1, owned: true };
     gids.add(wanted).map_err(failure)?;
-    let config = DeviceConfig { seed: Seed::for_test(dice.word()), limits: Limits::default() };
+    let config = DeviceConfig::new(Seed::for_test(dice.word()));
     let device = Device::new(config, vec![Port::new(gids, Mtu::M4096)]);
     // Slots are unique in the world, so that a QPN names one QP.
     for _ in 0..dice.range(1, 2) {
