@@ -10,7 +10,7 @@ use rxe_net::runtime::Runner;
 
 use crate::channel::CompletionChannel;
 use crate::context::ContextInner;
-use crate::error::WaitError;
+use crate::error::{InUse, WaitError};
 
 /// A completion queue (`struct ibv_cq`). Cloning gives another handle to the same one.
 #[derive(Clone, Debug)]
@@ -33,7 +33,10 @@ impl Drop for CqInner {
         if let Some(channel) = self.core.channel() {
             channel.forget(self.core.id());
         }
-        self.context.core.destroy_cq(self.core.id());
+        if let Err(error) = self.context.core.destroy_cq(&self.core) {
+            // Every queue pair holds this object until it has let go of the queue.
+            tracing::error!(target: "rxe::cq", %error, "a completion queue is lost");
+        }
     }
 }
 
@@ -71,6 +74,16 @@ impl CompletionQueue {
         let home = context.runners[vector % context.runners.len()].clone();
         let visited = RwLock::default();
         Ok(Self { inner: Arc::new(CqInner { context, core, home, visited }) })
+    }
+
+    /// Destroys it (`ibv_destroy_cq`). Dropping it does so too, once nothing uses it any more.
+    ///
+    /// # Errors
+    ///
+    /// [`InUse`] with the queue, while a queue pair completes there (R50), or another handle is
+    /// there.
+    pub fn destroy(self) -> Result<(), InUse<Self>> {
+        InUse::unwrap("completion queue", self.inner, |inner| Self { inner })
     }
 
     /// Its identifier, as channels and events name it.

@@ -1,5 +1,7 @@
 //! Errors of this layer; those of the engine and of links come through as they are.
 
+use std::sync::Arc;
+
 use rxe_core::wq::{PostRecvError, PostSendError};
 use rxe_net::host::HostError;
 use rxe_net::runtime::{OptionsError, StartError};
@@ -125,6 +127,39 @@ pub enum WaitError {
     /// The system cannot wait.
     #[error("cannot wait: {0}")]
     Os(#[from] std::io::Error),
+}
+
+/// An object that cannot be destroyed, since others are made with it, or other handles to it are
+/// there; it is as before.
+#[derive(Debug, Error)]
+#[error("the {what} is in use: destroy first what was made with it, and drop other handles to it")]
+pub struct InUse<T> {
+    /// What kind of object it is.
+    pub what: &'static str,
+    /// The object, to go on with.
+    pub object: T,
+}
+
+impl<T> InUse<T> {
+    /// Drops what `inner` holds, if this is the last reference to it.
+    pub(crate) fn unwrap<I>(
+        what: &'static str,
+        inner: Arc<I>,
+        object: impl FnOnce(Arc<I>) -> T,
+    ) -> Result<(), Self> {
+        match Arc::try_unwrap(inner) {
+            Ok(last) => {
+                drop(last);
+                Ok(())
+            }
+            Err(inner) => Err(Self { what, object: object(inner) }),
+        }
+    }
+
+    /// The errno that the C functions return.
+    pub fn errno(&self) -> i32 {
+        rxe_core::errno::EBUSY
+    }
 }
 
 /// A list of send requests of which one was not taken; those before it were (R13).

@@ -17,9 +17,12 @@
 //! | `ibv_create_cq` | [`Context::create_cq`] |
 //! | `ibv_poll_cq` | [`CompletionQueue::poll`] |
 //! | `ibv_req_notify_cq` | [`CompletionQueue::req_notify`] |
+//! | `ibv_create_srq`, `_modify_srq`, `_query_srq` | [`ProtectionDomain::create_srq`], [`SharedReceiveQueue`] |
+//! | `ibv_post_srq_recv` | [`SharedReceiveQueue::post_recv`] |
 //! | `ibv_create_qp` | [`ProtectionDomain::create_qp`] |
 //! | `ibv_modify_qp`, `ibv_query_qp` | [`QueuePair::modify`], [`QueuePair::query`] |
 //! | `ibv_post_send`, `ibv_post_recv` | [`QueuePair::post_send`], [`QueuePair::post_recv`] |
+//! | `ibv_destroy_*`, `ibv_dealloc_pd` with `EBUSY` | `destroy` and `dealloc` of the object |
 //! | `ibv_get_async_event` | [`Context::wait_event`] |
 //!
 //! An object keeps alive what it was made from, so nothing is destroyed while it is in use, and
@@ -84,6 +87,7 @@ mod error;
 mod mr;
 mod pd;
 mod qp;
+mod srq;
 
 pub use attr::{DeviceAttr, LinkLayer, PortAttr, PortState};
 pub use channel::CompletionChannel;
@@ -91,11 +95,12 @@ pub use context::Context;
 pub use cq::CompletionQueue;
 pub use device::{Device, OpenOptions, devices};
 pub use error::{
-    DeviceError, OpenError, PostRecvListError, PostSendListError, QueryError, WaitError,
+    DeviceError, InUse, OpenError, PostRecvListError, PostSendListError, QueryError, WaitError,
 };
 pub use mr::MemoryRegion;
 pub use pd::ProtectionDomain;
 pub use qp::{ConnectAttr, QpInit, QueuePair};
+pub use srq::SharedReceiveQueue;
 
 pub use gid_table::{Gid, GidEntry, GidType, QueryGidError, QueryGidTableError};
 pub use rxe_core::cq::{CqId, CreateCqError};
@@ -106,6 +111,7 @@ pub use rxe_core::mem::{AccessFlags, DmaBuf, Fault, RegMrError};
 pub use rxe_core::qp::{
     AddressVector, Mtu, QpAttr, QpAttrMask, QpCaps, QpState, QpType, RC_TO_RTS,
 };
+pub use rxe_core::srq::{SrqAttr, SrqAttrMask, SrqError, SrqId};
 pub use rxe_core::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
 pub use rxe_core::wq::{
     MAX_MESSAGE, PostRecvError, PostSendError, RecvWr, RemoteAddr, SendData, SendFlags, SendOp,

@@ -6,10 +6,13 @@ use rxe_core::device::AllocPdError;
 use rxe_core::error::CreateQpError;
 use rxe_core::mem::{AccessFlags, DmaBuf, RegMrError};
 use rxe_core::pd::PdId;
+use rxe_core::srq::{SrqAttr, SrqError};
 
 use crate::context::ContextInner;
+use crate::error::InUse;
 use crate::mr::MemoryRegion;
 use crate::qp::{QpInit, QueuePair};
+use crate::srq::SharedReceiveQueue;
 
 /// A protection domain (`struct ibv_pd`). Cloning gives another handle to the same one.
 #[derive(Clone, Debug)]
@@ -62,6 +65,24 @@ impl ProtectionDomain {
         access: AccessFlags,
     ) -> Result<MemoryRegion, RegMrError> {
         MemoryRegion::new(self.inner.clone(), buffer.into(), iova, access)
+    }
+
+    /// Makes a shared receive queue (`ibv_create_srq`).
+    ///
+    /// # Errors
+    ///
+    /// [`SrqError`] when a capacity is out of range or `max_srq` is reached.
+    pub fn create_srq(&self, attr: SrqAttr) -> Result<SharedReceiveQueue, SrqError> {
+        SharedReceiveQueue::new(self.inner.clone(), attr)
+    }
+
+    /// Frees it (`ibv_dealloc_pd`). Dropping it does so too, once nothing uses it any more.
+    ///
+    /// # Errors
+    ///
+    /// [`InUse`] with the domain, while there is an object in it, or another handle to it.
+    pub fn dealloc(self) -> Result<(), InUse<Self>> {
+        InUse::unwrap("protection domain", self.inner, |inner| Self { inner })
     }
 
     /// Makes a queue pair, in the RESET state (`ibv_create_qp`).

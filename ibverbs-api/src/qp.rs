@@ -15,6 +15,7 @@ use rxe_wire::{Psn, Qpn};
 use crate::cq::{CompletionQueue, CqInner};
 use crate::error::{PostRecvListError, PostSendListError, QueryError};
 use crate::pd::PdInner;
+use crate::srq::SharedReceiveQueue;
 
 /// How a queue pair is made (`struct ibv_qp_init_attr`).
 #[derive(Clone, Debug)]
@@ -29,13 +30,16 @@ pub struct QpInit {
     pub caps: QpCaps,
     /// Every send request completes in the queue, signaled or not (`sq_sig_all`).
     pub signal_all: bool,
+    /// Where receives are taken from, instead of a queue of its own.
+    pub srq: Option<SharedReceiveQueue>,
 }
 
 impl QpInit {
     /// A queue pair with the default capacities.
     pub fn new(qp_type: QpType, send_cq: &CompletionQueue, recv_cq: &CompletionQueue) -> Self {
         let (send_cq, recv_cq) = (send_cq.clone(), recv_cq.clone());
-        Self { qp_type, send_cq, recv_cq, caps: QpCaps::default(), signal_all: false }
+        let (caps, signal_all, srq) = (QpCaps::default(), false, None);
+        Self { qp_type, send_cq, recv_cq, caps, signal_all, srq }
     }
 }
 
@@ -95,6 +99,8 @@ pub struct QueuePair {
     runner: Arc<Runner>,
     send_cq: Arc<CqInner>,
     recv_cq: Arc<CqInner>,
+    /// Kept until the queue pair has let go of it.
+    _srq: Option<SharedReceiveQueue>,
 }
 
 impl Drop for QueuePair {
@@ -107,12 +113,17 @@ impl Drop for QueuePair {
 
 impl QueuePair {
     pub(crate) fn new(pd: Arc<PdInner>, init: QpInit) -> Result<Self, CreateQpError> {
-        let QpInit { qp_type, send_cq, recv_cq, caps, signal_all } = init;
+        let QpInit { qp_type, send_cq, recv_cq, caps, signal_all, srq } = init;
         let (send_cq, recv_cq) = (send_cq.inner, recv_cq.inner);
         for (which, cq) in [("send_cq", &send_cq), ("recv_cq", &recv_cq)] {
             if !Arc::ptr_eq(&cq.context, &pd.context) {
                 return Err(CreateQpError::OtherContext { which });
             }
+        }
+        if let Some(srq) = &srq
+            && !Arc::ptr_eq(&srq.inner.pd.context, &pd.context)
+        {
+            return Err(CreateQpError::OtherContext { which: "srq" });
         }
         let runner = recv_cq.home.clone();
         let core = runner.create_qp(CoreInit {
@@ -122,10 +133,11 @@ impl QueuePair {
             recv_cq: recv_cq.core.clone(),
             caps,
             signal_all,
+            srq: srq.as_ref().map(|srq| srq.inner.core.clone()),
         })?;
         send_cq.attach(&runner);
         recv_cq.attach(&runner);
-        Ok(Self { pd, core, runner, send_cq, recv_cq })
+        Ok(Self { pd, core, runner, send_cq, recv_cq, _srq: srq })
     }
 
     /// Its number.

@@ -115,17 +115,32 @@ fn queue_pairs() {
 #[test]
 fn events_ports_and_gids() {
     let qpn = Qpn::new(7);
+    let srq = SrqId(5);
     let events = [
-        (AsyncEvent::CqErr(CqId(1)), 0),
-        (AsyncEvent::QpFatal(qpn), 1),
-        (AsyncEvent::QpReqErr(qpn), 2),
-        (AsyncEvent::QpAccessErr(qpn), 3),
-        (AsyncEvent::CommEst(qpn), 4),
-        (AsyncEvent::SqDrained(qpn), 5),
+        AsyncEvent::CqErr(CqId(1)),
+        AsyncEvent::QpFatal(qpn),
+        AsyncEvent::QpReqErr(qpn),
+        AsyncEvent::QpAccessErr(qpn),
+        AsyncEvent::CommEst(qpn),
+        AsyncEvent::SqDrained(qpn),
+        AsyncEvent::PathMig(qpn),
+        AsyncEvent::PathMigErr(qpn),
+        AsyncEvent::DeviceFatal,
+        AsyncEvent::PortActive(1),
+        AsyncEvent::PortErr(1),
+        AsyncEvent::LidChange(1),
+        AsyncEvent::PKeyChange(1),
+        AsyncEvent::SmChange(1),
+        AsyncEvent::SrqErr(srq),
+        AsyncEvent::SrqLimitReached(srq),
+        AsyncEvent::QpLastWqeReached(qpn),
+        AsyncEvent::ClientReregister(1),
+        AsyncEvent::GidChange(1),
     ];
-    for (event, value) in events {
-        assert_eq!(event.event_type(), value, "{event}");
+    for (value, event) in events.into_iter().enumerate() {
+        assert_eq!(event.event_type(), value as u32, "{event}");
     }
+    assert_eq!((SrqAttrMask::MAX_WR.bits(), SrqAttrMask::LIMIT.bits()), (1, 2));
     assert_eq!([PortState::Down as u32, PortState::Active as u32], [1, 4]);
     assert_eq!(LinkLayer::Ethernet as u8, 2);
     assert_eq!([GidType::Ib as u32, GidType::RoceV1 as u32, GidType::RoceV2 as u32], [0, 1, 2]);

@@ -35,6 +35,12 @@ pub struct Limits {
     pub max_cqe: u32,
     /// Memory regions (`max_mr`).
     pub max_mr: u32,
+    /// Shared receive queues (`max_srq`); fewer than 2^24, the numbers that there are.
+    pub max_srq: u32,
+    /// Receives per shared receive queue (`max_srq_wr`).
+    pub max_srq_wr: u32,
+    /// Scatter/gather entries per receive of a shared receive queue (`max_srq_sge`).
+    pub max_srq_sge: u32,
     /// Protection domains (`max_pd`).
     pub max_pd: u32,
     /// READs and atomics that a QP answers at once (`max_qp_rd_atom`).
@@ -55,6 +61,9 @@ impl Default for Limits {
             max_cq: 1 << 20,
             max_cqe: 1 << 22,
             max_mr: 1 << 20,
+            max_srq: 1 << 20,
+            max_srq_wr: 1 << 20,
+            max_srq_sge: 32,
             max_pd: 1 << 20,
             max_qp_rd_atom: 128,
             max_qp_init_rd_atom: 128,

@@ -10,11 +10,13 @@ use parking_lot::{Mutex, RwLock};
 use crate::config::{DeviceConfig, Limits};
 use crate::counters::{Counter, Counters};
 use crate::cq::{CompletionChannel, CompletionQueue, CqId, CreateCqError};
-use crate::event::EventQueue;
+use crate::error::BusyError;
+use crate::event::{AsyncEvent, EventQueue};
 use crate::mem::MemoryTable;
 use crate::pd::PdId;
 use crate::qp::Mtu;
 use crate::rng::SecretRng;
+use crate::srq::{SharedReceiveQueue, SrqError, SrqId, SrqInit};
 
 /// A port of a device.
 #[derive(Debug)]
@@ -70,6 +72,7 @@ pub struct Device {
     events: Arc<EventQueue>,
     pds: Mutex<Numbers>,
     cqs: Mutex<Numbers>,
+    srqs: Mutex<Numbers>,
     counters: Mutex<Vec<Arc<Counters>>>,
 }
 
@@ -81,12 +84,13 @@ struct Numbers {
 }
 
 impl Numbers {
+    /// The next free number of 24 bits, but 0: no wider field carries one on the wire.
     fn take(&mut self, max: u32) -> Option<u32> {
-        if self.used.len() >= max as usize {
+        if self.used.len() >= max.min(0xff_ffff) as usize {
             return None;
         }
         loop {
-            self.last = self.last.wrapping_add(1);
+            self.last = (self.last % 0xff_ffff) + 1;
             if self.used.insert(self.last) {
                 return Some(self.last);
             }
@@ -104,6 +108,7 @@ impl Device {
             events: Arc::new(EventQueue::new(config.limits.max_async_events)),
             pds: Mutex::default(),
             cqs: Mutex::default(),
+            srqs: Mutex::default(),
             counters: Mutex::default(),
             config,
         })
@@ -137,6 +142,14 @@ impl Device {
     /// Its asynchronous events.
     pub fn events(&self) -> &Arc<EventQueue> {
         &self.events
+    }
+
+    /// Raises an event that the engine cannot see itself: of a port, its GIDs, or the device.
+    ///
+    /// Where the device is lost, whoever runs its shards moves their queue pairs to the error state
+    /// too.
+    pub fn raise(&self, event: AsyncEvent) {
+        self.events.push(event);
     }
 
     /// Makes a protection domain (`ibv_alloc_pd`).
@@ -174,8 +187,39 @@ impl Device {
     }
 
     /// Frees the number of a completion queue that is going away (`ibv_destroy_cq`).
-    pub fn destroy_cq(&self, cq: CqId) {
-        self.cqs.lock().used.remove(&cq.0);
+    ///
+    /// # Errors
+    ///
+    /// [`BusyError`] while queue pairs complete there (R50); it goes on to work.
+    pub fn destroy_cq(&self, cq: &CompletionQueue) -> Result<(), BusyError> {
+        BusyError::check("completion queue", cq.users())?;
+        self.cqs.lock().used.remove(&cq.id().0);
+        Ok(())
+    }
+
+    /// Makes a shared receive queue (`ibv_create_srq`).
+    ///
+    /// # Errors
+    ///
+    /// [`SrqError`] when a capacity is out of range or `max_srq` is reached.
+    pub fn create_srq(&self, init: &SrqInit) -> Result<Arc<SharedReceiveQueue>, SrqError> {
+        let limits = self.limits();
+        SharedReceiveQueue::check(init, limits)?;
+        let max = limits.max_srq;
+        let id = self.srqs.lock().take(max).ok_or(SrqError::TooMany { max })?;
+        let events = self.events.clone();
+        Ok(Arc::new(SharedReceiveQueue::new(SrqId(id), init, limits, events)))
+    }
+
+    /// Frees the number of a shared receive queue that is going away (`ibv_destroy_srq`).
+    ///
+    /// # Errors
+    ///
+    /// [`BusyError`] while queue pairs take from it; it goes on to work.
+    pub fn destroy_srq(&self, srq: &SharedReceiveQueue) -> Result<(), BusyError> {
+        BusyError::check("shared receive queue", srq.users())?;
+        self.srqs.lock().used.remove(&srq.id().0);
+        Ok(())
     }
 
     pub(crate) fn new_counters(&self) -> Arc<Counters> {

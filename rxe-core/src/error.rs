@@ -3,7 +3,7 @@
 use gid_table::{Gid, QueryGidError};
 use rxe_wire::Qpn;
 
-use crate::errno::{EADDRNOTAVAIL, EINVAL, ENODEV, ENOMEM, EOPNOTSUPP};
+use crate::errno::{EADDRNOTAVAIL, EBUSY, EINVAL, ENODEV, ENOMEM, EOPNOTSUPP};
 use crate::qp::{QpAttrMask, QpState, QpType};
 
 /// Why a queue pair cannot be made (`ibv_create_qp`).
@@ -23,10 +23,10 @@ pub enum CreateQpError {
         /// The limit.
         max: u32,
     },
-    /// A completion queue is of another device than the protection domain.
+    /// A queue is of another device than the protection domain.
     #[error("{which} belongs to another context than the protection domain: make it there")]
     OtherContext {
-        /// Which one: `send_cq` or `recv_cq`.
+        /// Which one: `send_cq`, `recv_cq` or `srq`.
         which: &'static str,
     },
     /// The device's limit of queue pairs is reached.
@@ -164,6 +164,27 @@ impl ModifyQpError {
             | Self::Family { .. }
             | Self::NoDestination => EINVAL,
         }
+    }
+}
+
+/// Why an object cannot be destroyed (`ibv_destroy_cq` and the like): others are made of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the {what} is in use {users} times: destroy first what was made with it")]
+pub struct BusyError {
+    /// What kind of object it is.
+    pub what: &'static str,
+    /// How often it is in use.
+    pub users: u32,
+}
+
+impl BusyError {
+    pub(crate) fn check(what: &'static str, users: u32) -> Result<(), Self> {
+        if users == 0 { Ok(()) } else { Err(Self { what, users }) }
+    }
+
+    /// The errno that the C functions return.
+    pub fn errno(&self) -> i32 {
+        EBUSY
     }
 }
 

@@ -16,7 +16,7 @@ use rxe_core::cq::Notify;
 use rxe_core::mem::{AccessFlags, DmaBuf, MrKeys};
 use rxe_core::path::Path;
 use rxe_core::pd::PdId;
-use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpCaps, QpInit, QpType, RC_TO_RTS};
+use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpInit, QpType, RC_TO_RTS};
 use rxe_core::wc::{WcStatus, WorkCompletion};
 use rxe_core::wq::{RemoteAddr, SendData, SendFlags, SendOp, SendWr, Sge};
 use rxe_core::{CompletionQueue, Counter, Device, DeviceConfig, Instant, Port, QueuePair, Seed};
@@ -59,16 +59,7 @@ impl Host {
         let runner = Runner::start(device.clone(), opener).unwrap();
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(4096, None).unwrap();
-        let qp = runner
-            .create_qp(QpInit {
-                qp_type: QpType::Rc,
-                pd,
-                send_cq: cq.clone(),
-                recv_cq: cq.clone(),
-                caps: QpCaps::default(),
-                signal_all: false,
-            })
-            .unwrap();
+        let qp = runner.create_qp(QpInit::new(QpType::Rc, pd, &cq)).unwrap();
         let buf = Arc::new(DmaBuf::zeroed(buffer));
         let (len, memory) = (buf.len() as u64, device.memory());
         let keys = memory.register(pd, buf.clone(), 0, len, buf.addr(), ACCESS).unwrap();

@@ -494,6 +494,7 @@ impl Machine {
 
     /// Moves to the error state and flushes both queues, in order (R47).
     pub(crate) fn enter_error(&mut self, cx: &mut ShardContext<'_>) {
+        let was_in_error = self.attr.state == QpState::Err;
         self.attr.state = QpState::Err;
         self.qp.set_state(QpState::Err);
         self.timers.stop_all();
@@ -501,6 +502,10 @@ impl Machine {
         self.qp.take_posted(&mut self.send.wqes);
         self.flush();
         self.sync_window(cx);
+        // R46: what it took from the shared queue has completed, and it takes no more.
+        if self.qp.init().srq.is_some() && !was_in_error {
+            cx.device.events().push(AsyncEvent::QpLastWqeReached(self.qp.qpn()));
+        }
     }
 
     fn flush(&mut self) {
@@ -509,7 +514,7 @@ impl Machine {
         }
         self.send.clear();
         let unfinished = self.responder.take_unfinished();
-        let rest = std::iter::from_fn(|| self.qp.take_recv());
+        let rest = std::iter::from_fn(|| self.qp.take_own_recv());
         for wqe in unfinished.into_iter().chain(rest) {
             self.qp.complete_recv_error(&wqe, WcStatus::WrFlushErr);
         }

@@ -10,6 +10,7 @@ use rxe_wire::Qpn;
 use super::attr::{QpState, QpType};
 use crate::cq::CompletionQueue;
 use crate::pd::PdId;
+use crate::srq::SharedReceiveQueue;
 use crate::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
 use crate::wq::recv::{RecvQueue, RecvWqe};
 use crate::wq::send::SendWqe;
@@ -57,6 +58,16 @@ pub struct QpInit {
     pub caps: QpCaps,
     /// Every send request completes in the queue, signaled or not (`sq_sig_all`).
     pub signal_all: bool,
+    /// Where receives are taken from, instead of a queue of its own.
+    pub srq: Option<Arc<SharedReceiveQueue>>,
+}
+
+impl QpInit {
+    /// A queue pair with the default capacities that completes in one queue.
+    pub fn new(qp_type: QpType, pd: PdId, cq: &Arc<CompletionQueue>) -> Self {
+        let (send_cq, recv_cq, caps) = (cq.clone(), cq.clone(), QpCaps::default());
+        Self { qp_type, pd, send_cq, recv_cq, caps, signal_all: false, srq: None }
+    }
 }
 
 /// A queue pair, as any thread may hold and use it (`struct ibv_qp`).
@@ -77,10 +88,14 @@ pub struct QueuePair {
 }
 
 impl QueuePair {
-    pub(crate) fn new(qpn: Qpn, init: QpInit) -> Self {
+    pub(crate) fn new(qpn: Qpn, mut init: QpInit) -> Self {
         init.send_cq.attach();
         init.recv_cq.attach();
-        let receives = RecvQueue::new(init.caps.max_recv_wr, init.caps.max_recv_sge);
+        if let Some(srq) = &init.srq {
+            srq.attach();
+            (init.caps.max_recv_wr, init.caps.max_recv_sge) = (0, 0);
+        }
+        let receives = RecvQueue::new(init.pd, init.caps.max_recv_wr, init.caps.max_recv_sge);
         Self {
             qpn,
             init,
@@ -107,7 +122,7 @@ impl QueuePair {
         self.init.pd
     }
 
-    /// Its capacities.
+    /// Its capacities; those of receives are 0 where they come from a shared queue.
     pub fn caps(&self) -> &QpCaps {
         &self.init.caps
     }
@@ -171,6 +186,9 @@ impl QueuePair {
     ///
     /// [`PostRecvError`]; the request was not taken, and nothing changed.
     pub fn post_recv(&self, wr: RecvWr<'_>) -> Result<bool, PostRecvError> {
+        if self.init.srq.is_some() {
+            return Err(PostRecvError::Shared);
+        }
         let mut receives = self.receives.lock();
         let state = self.state();
         if state == QpState::Reset {
@@ -195,6 +213,15 @@ impl QueuePair {
 
     /// Takes the oldest receive, for a message that has come.
     pub(crate) fn take_recv(&self) -> Option<RecvWqe> {
+        match &self.init.srq {
+            Some(srq) => srq.take(),
+            None => self.take_own_recv(),
+        }
+    }
+
+    /// Takes the oldest receive of its own queue: what a flush ends. Those of a shared queue are
+    /// for other queue pairs.
+    pub(crate) fn take_own_recv(&self) -> Option<RecvWqe> {
         self.receives.lock().wqes.pop_front()
     }
 
@@ -246,5 +273,8 @@ impl Drop for QueuePair {
     fn drop(&mut self) {
         self.init.send_cq.detach();
         self.init.recv_cq.detach();
+        if let Some(srq) = &self.init.srq {
+            srq.detach();
+        }
     }
 }

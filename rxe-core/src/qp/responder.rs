@@ -342,7 +342,7 @@ impl Responder {
             return Err(invalid_request(WcStatus::RemInvReqErr));
         };
         let payload = packet.payload();
-        scatter(cx.memory, cx.qp.pd(), &wqe.sges, *offset, payload).map_err(|fault| {
+        scatter(cx.memory, wqe.pd, &wqe.sges, *offset, payload).map_err(|fault| {
             tracing::debug!(target: "rxe::resp", wr_id = wqe.wr_id, %fault, "cannot store");
             let (code, status) = (NakCode::RemoteOperationalError, WcStatus::LocProtErr);
             Refusal::Nak { code, status }

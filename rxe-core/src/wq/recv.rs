@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{Sge, SgeList};
+use crate::pd::PdId;
 use crate::qp::QpState;
 
 /// A receive request to post (`struct ibv_recv_wr`).
@@ -23,18 +24,25 @@ pub enum PostRecvError {
         /// The QP's state.
         state: QpState,
     },
+    /// The QP has no receive queue of its own: it takes from a shared one.
+    #[error("the QP takes its receives from a shared receive queue: post them there")]
+    Shared,
     /// The receive queue is full.
-    #[error("the receive queue is full: all {max} entries (max_recv_wr) are posted")]
+    #[error(
+        "the receive queue is full: all {max} entries (max_recv_wr; max_wr of an SRQ) are posted"
+    )]
     Full {
         /// Entries of the queue.
         max: u32,
     },
     /// Too many scatter/gather entries.
-    #[error("{count} scatter/gather entries, but the QP takes at most {max} (max_recv_sge)")]
+    #[error(
+        "{count} scatter/gather entries, but the queue takes at most {max} (max_recv_sge; max_sge of an SRQ)"
+    )]
     TooManySges {
         /// Entries given.
         count: usize,
-        /// The QP's limit.
+        /// The queue's limit.
         max: u32,
     },
 }
@@ -43,7 +51,7 @@ impl PostRecvError {
     /// The errno that `ibv_post_recv` returns.
     pub fn errno(&self) -> i32 {
         match self {
-            Self::State { .. } | Self::TooManySges { .. } => crate::errno::EINVAL,
+            Self::State { .. } | Self::Shared | Self::TooManySges { .. } => crate::errno::EINVAL,
             Self::Full { .. } => crate::errno::ENOMEM,
         }
     }
@@ -53,20 +61,23 @@ impl PostRecvError {
 #[derive(Clone, Debug)]
 pub(crate) struct RecvWqe {
     pub(crate) wr_id: u64,
+    /// The domain of its memory: that of the queue it was posted to.
+    pub(crate) pd: PdId,
     pub(crate) sges: SgeList,
 }
 
-/// The receive queue of a QP.
+/// The receive queue of a QP, or a shared one.
 #[derive(Debug)]
 pub(crate) struct RecvQueue {
     pub(crate) wqes: VecDeque<RecvWqe>,
-    max_wr: u32,
-    max_sge: u32,
+    pd: PdId,
+    pub(crate) max_wr: u32,
+    pub(crate) max_sge: u32,
 }
 
 impl RecvQueue {
-    pub(crate) fn new(max_wr: u32, max_sge: u32) -> Self {
-        Self { wqes: VecDeque::new(), max_wr, max_sge }
+    pub(crate) fn new(pd: PdId, max_wr: u32, max_sge: u32) -> Self {
+        Self { wqes: VecDeque::new(), pd, max_wr, max_sge }
     }
 
     pub(crate) fn post(&mut self, wr: RecvWr<'_>) -> Result<(), PostRecvError> {
@@ -76,7 +87,8 @@ impl RecvQueue {
         if self.wqes.len() >= self.max_wr as usize {
             return Err(PostRecvError::Full { max: self.max_wr });
         }
-        self.wqes.push_back(RecvWqe { wr_id: wr.wr_id, sges: SgeList::from_slice(wr.sges) });
+        let (wr_id, sges) = (wr.wr_id, SgeList::from_slice(wr.sges));
+        self.wqes.push_back(RecvWqe { wr_id, pd: self.pd, sges });
         Ok(())
     }
 }

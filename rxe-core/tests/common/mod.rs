@@ -56,10 +56,7 @@ impl Host {
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(4096, None).unwrap();
         let mut shard = Shard::new(device.clone(), number);
-        let (send_cq, recv_cq) = (cq.clone(), cq.clone());
-        let qp_type = QpType::Rc;
-        let init = QpInit { qp_type, pd, send_cq, recv_cq, caps, signal_all: false };
-        let qp = shard.create_qp(init).unwrap();
+        let qp = shard.create_qp(QpInit { caps, ..QpInit::new(QpType::Rc, pd, &cq) }).unwrap();
         let buf = Arc::new(DmaBuf::zeroed(BUF_LEN));
         let access = AccessFlags::LOCAL_WRITE
             | AccessFlags::REMOTE_WRITE

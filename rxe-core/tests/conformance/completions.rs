@@ -20,8 +20,7 @@ impl Notify for Told {
 }
 
 fn init(s: &Script, cq: &Arc<CompletionQueue>, caps: QpCaps) -> QpInit {
-    let (send_cq, recv_cq) = (cq.clone(), cq.clone());
-    QpInit { qp_type: QpType::Rc, pd: s.host.pd, send_cq, recv_cq, caps, signal_all: false }
+    QpInit { caps, ..QpInit::new(QpType::Rc, s.host.pd, cq) }
 }
 
 /// A script whose QP completes to a queue of `entries` with a channel.

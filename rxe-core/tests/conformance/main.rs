@@ -17,6 +17,7 @@ mod hostile;
 mod requester;
 mod responder;
 mod script;
+mod srq;
 mod states;
 mod timers;
 mod window;

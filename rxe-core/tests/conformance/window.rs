@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rxe_core::QueuePair;
-use rxe_core::qp::{Mtu, QpAttr, QpAttrMask, QpCaps, QpInit, QpState, QpType};
+use rxe_core::qp::{Mtu, QpAttr, QpAttrMask, QpInit, QpState, QpType};
 use rxe_core::wq::{SendData, SendFlags, SendOp, SendWr};
 use rxe_wire::Packet;
 use rxe_wire::{Psn, Qpn};
@@ -75,14 +75,7 @@ fn bytes_that_reads_have_asked_for_count() {
 
 /// A second QP of the same shard, to the same peer.
 fn second_qp(s: &mut Script, change: impl FnOnce(&mut QpAttr)) -> Arc<QueuePair> {
-    let init = QpInit {
-        qp_type: QpType::Rc,
-        pd: s.host.pd,
-        send_cq: s.host.cq.clone(),
-        recv_cq: s.host.cq.clone(),
-        caps: QpCaps::default(),
-        signal_all: true,
-    };
+    let init = QpInit { signal_all: true, ..QpInit::new(QpType::Rc, s.host.pd, &s.host.cq) };
     let qp = s.host.shard.create_qp(init).unwrap();
     let mut attr = QpAttr { dest_qpn: SECOND_PEER, sq_psn: Psn::new(5), ..s.attr };
     change(&mut attr);

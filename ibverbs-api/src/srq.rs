@@ -1,0 +1,94 @@
+//! Shared receive queues.
+
+use std::sync::Arc;
+
+use rxe_core::srq::{
+    SharedReceiveQueue as CoreQueue, SrqAttr, SrqAttrMask, SrqError, SrqId, SrqInit,
+};
+use rxe_core::wq::{PostRecvError, RecvWr};
+
+use crate::error::{InUse, PostRecvListError};
+use crate::pd::PdInner;
+
+/// A shared receive queue (`struct ibv_srq`): one supply of receives for many queue pairs. Cloning
+/// gives another handle to the same one.
+///
+/// Each queue pair that was made with it takes the oldest receive for each message. Posting wakes
+/// nobody: a sender that met an empty queue tries again by itself.
+#[derive(Clone, Debug)]
+pub struct SharedReceiveQueue {
+    pub(crate) inner: Arc<SrqInner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct SrqInner {
+    pub(crate) pd: Arc<PdInner>,
+    pub(crate) core: Arc<CoreQueue>,
+}
+
+impl Drop for SrqInner {
+    fn drop(&mut self) {
+        if let Err(error) = self.pd.context.core.destroy_srq(&self.core) {
+            // Every queue pair holds this object until it has let go of the queue.
+            tracing::error!(target: "rxe::srq", %error, "a shared receive queue is lost");
+        }
+    }
+}
+
+impl SharedReceiveQueue {
+    pub(crate) fn new(pd: Arc<PdInner>, attr: SrqAttr) -> Result<Self, SrqError> {
+        let core = pd.context.core.create_srq(&SrqInit { pd: pd.id, attr })?;
+        Ok(Self { inner: Arc::new(SrqInner { pd, core }) })
+    }
+
+    /// Its number, as events name it (`ibv_get_srq_num`).
+    pub fn id(&self) -> SrqId {
+        self.inner.core.id()
+    }
+
+    /// Its capacities, and the limit if it is still armed (`ibv_query_srq`).
+    pub fn query(&self) -> SrqAttr {
+        self.inner.core.query()
+    }
+
+    /// Resizes it, or arms the limit; returns what it has now (R48; `ibv_modify_srq`).
+    ///
+    /// When fewer receives than the limit are left, `SrqLimitReached` is raised, once.
+    ///
+    /// # Errors
+    ///
+    /// [`SrqError`]; nothing has changed.
+    pub fn modify(&self, attr: &SrqAttr, mask: SrqAttrMask) -> Result<SrqAttr, SrqError> {
+        self.inner.core.modify(attr, mask)
+    }
+
+    /// Posts a receive (`ibv_post_srq_recv`).
+    ///
+    /// # Errors
+    ///
+    /// [`PostRecvError`]; the receive was not taken.
+    pub fn post_recv(&self, wr: RecvWr<'_>) -> Result<(), PostRecvError> {
+        self.inner.core.post_recv(wr)
+    }
+
+    /// Posts a list of receives (`ibv_post_srq_recv`).
+    ///
+    /// # Errors
+    ///
+    /// [`PostRecvListError`]; the receives before the one it names were taken (R13).
+    pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostRecvListError> {
+        for (index, wr) in wrs.iter().enumerate() {
+            self.post_recv(*wr).map_err(|error| PostRecvListError { index, error })?;
+        }
+        Ok(())
+    }
+
+    /// Destroys it (`ibv_destroy_srq`). Dropping it does so too, once nothing uses it any more.
+    ///
+    /// # Errors
+    ///
+    /// [`InUse`] with the queue, while a queue pair takes from it, or another handle is there.
+    pub fn destroy(self) -> Result<(), InUse<Self>> {
+        InUse::unwrap("shared receive queue", self.inner, |inner| Self { inner })
+    }
+}

@@ -1,0 +1,244 @@
+//! Shared receive queues: one supply of receives for many queue pairs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bitflags::bitflags;
+use parking_lot::Mutex;
+
+use crate::config::Limits;
+use crate::errno::{EINVAL, ENOMEM};
+use crate::event::{AsyncEvent, EventQueue};
+use crate::pd::PdId;
+use crate::wq::recv::{RecvQueue, RecvWqe};
+use crate::wq::{PostRecvError, RecvWr};
+
+/// Identifies a shared receive queue within its device (`ibv_get_srq_num`), 24 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct SrqId(pub u32);
+
+/// What a shared receive queue can hold, and when it warns (`struct ibv_srq_attr`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SrqAttr {
+    /// Receives posted at most.
+    pub max_wr: u32,
+    /// Scatter/gather entries of a receive; fixed at creation.
+    pub max_sge: u32,
+    /// Raises [`AsyncEvent::SrqLimitReached`] once, when fewer receives than this are left; 0 for
+    /// never.
+    pub srq_limit: u32,
+}
+
+bitflags! {
+    /// Which attributes a call sets (`enum ibv_srq_attr_mask`).
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct SrqAttrMask: u32 {
+        /// `max_wr`: the queue is resized.
+        const MAX_WR = 1;
+        /// `srq_limit`: the warning is armed, or disarmed by 0.
+        const LIMIT = 1 << 1;
+    }
+}
+
+/// How a shared receive queue is made (`struct ibv_srq_init_attr`).
+#[derive(Clone, Debug)]
+pub struct SrqInit {
+    /// Its protection domain: that of the memory that receives name.
+    pub pd: PdId,
+    /// Its capacities.
+    pub attr: SrqAttr,
+}
+
+/// Why a shared receive queue cannot be made or changed (`ibv_create_srq`, `ibv_modify_srq`); it is
+/// as before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SrqError {
+    /// The number of receives is 0 or above the limit.
+    #[error("max_wr {max_wr}, but a shared receive queue has 1 to {max} (max_srq_wr)")]
+    Size {
+        /// Receives asked for.
+        max_wr: u32,
+        /// The limit (`max_srq_wr`).
+        max: u32,
+    },
+    /// A receive would have too many scatter/gather entries (R48).
+    #[error("max_sge {max_sge} is above the device's limit of {max} (max_srq_sge)")]
+    Sges {
+        /// Entries asked for.
+        max_sge: u32,
+        /// The limit (`max_srq_sge`).
+        max: u32,
+    },
+    /// More receives are posted than would fit.
+    #[error("max_wr {max_wr} is less than the {posted} receives that are posted")]
+    BelowPosted {
+        /// Receives asked for.
+        max_wr: u32,
+        /// Receives in the queue.
+        posted: u32,
+    },
+    /// The warning would never be off.
+    #[error("srq_limit {srq_limit} is above the queue's {max_wr} receives (max_wr)")]
+    Limit {
+        /// The limit asked for.
+        srq_limit: u32,
+        /// Receives that the queue holds at most.
+        max_wr: u32,
+    },
+    /// The device's limit of shared receive queues is reached.
+    #[error("all {max} shared receive queues of the device are in use (max_srq)")]
+    TooMany {
+        /// The limit (`max_srq`).
+        max: u32,
+    },
+}
+
+impl SrqError {
+    /// The errno that `ibv_create_srq` sets and `ibv_modify_srq` returns.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Size { .. }
+            | Self::Sges { .. }
+            | Self::BelowPosted { .. }
+            | Self::Limit { .. } => EINVAL,
+            Self::TooMany { .. } => ENOMEM,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    queue: RecvQueue,
+    /// The armed limit; 0 when none is.
+    limit: u32,
+}
+
+/// A shared receive queue (`struct ibv_srq`), shared by all shards.
+///
+/// Queue pairs take from it in the order of their messages; a message that finds it empty gets an
+/// RNR NAK, and posting wakes nobody: the sender tries again.
+#[derive(Debug)]
+pub struct SharedReceiveQueue {
+    id: SrqId,
+    pd: PdId,
+    /// The device's limit of receives.
+    max_srq_wr: u32,
+    inner: Mutex<Inner>,
+    events: Arc<EventQueue>,
+    /// Queue pairs that take from it.
+    users: AtomicU32,
+}
+
+impl SharedReceiveQueue {
+    /// Checks what [`Self::new`] is made with.
+    pub(crate) fn check(init: &SrqInit, limits: &Limits) -> Result<(), SrqError> {
+        let SrqAttr { max_wr, max_sge, srq_limit } = init.attr;
+        check_size(max_wr, limits.max_srq_wr)?;
+        if max_sge > limits.max_srq_sge {
+            return Err(SrqError::Sges { max_sge, max: limits.max_srq_sge });
+        }
+        check_limit(srq_limit, max_wr)
+    }
+
+    pub(crate) fn new(id: SrqId, init: &SrqInit, limits: &Limits, events: Arc<EventQueue>) -> Self {
+        let SrqInit { pd, attr: SrqAttr { max_wr, max_sge, srq_limit } } = *init;
+        let queue = RecvQueue::new(pd, max_wr, max_sge);
+        let inner = Mutex::new(Inner { queue, limit: srq_limit });
+        let users = AtomicU32::new(0);
+        Self { id, pd, max_srq_wr: limits.max_srq_wr, inner, events, users }
+    }
+
+    /// Its number (`ibv_get_srq_num`).
+    pub fn id(&self) -> SrqId {
+        self.id
+    }
+
+    /// Its protection domain.
+    pub fn pd(&self) -> PdId {
+        self.pd
+    }
+
+    /// Number of queue pairs that take from it.
+    pub fn users(&self) -> u32 {
+        self.users.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn attach(&self) {
+        self.users.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn detach(&self) {
+        self.users.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Its capacities, and the limit if it is still armed (`ibv_query_srq`).
+    pub fn query(&self) -> SrqAttr {
+        self.inner.lock().attr()
+    }
+
+    /// Resizes it, or arms the limit; returns what it has now (R48; `ibv_modify_srq`).
+    ///
+    /// All receives that are posted stay.
+    ///
+    /// # Errors
+    ///
+    /// [`SrqError`]; nothing has changed.
+    pub fn modify(&self, attr: &SrqAttr, mask: SrqAttrMask) -> Result<SrqAttr, SrqError> {
+        let mut inner = self.inner.lock();
+        let mut next = inner.attr();
+        if mask.contains(SrqAttrMask::MAX_WR) {
+            next.max_wr = attr.max_wr;
+            check_size(attr.max_wr, self.max_srq_wr)?;
+            // Fits: no more than `max_srq_wr`.
+            let posted = inner.queue.wqes.len() as u32;
+            if attr.max_wr < posted {
+                return Err(SrqError::BelowPosted { max_wr: attr.max_wr, posted });
+            }
+        }
+        if mask.contains(SrqAttrMask::LIMIT) {
+            next.srq_limit = attr.srq_limit;
+        }
+        check_limit(next.srq_limit, next.max_wr)?;
+        inner.queue.max_wr = next.max_wr;
+        inner.limit = next.srq_limit;
+        Ok(next)
+    }
+
+    /// Posts a receive (`ibv_post_srq_recv`).
+    ///
+    /// # Errors
+    ///
+    /// [`PostRecvError`]; the receive was not taken.
+    pub fn post_recv(&self, wr: RecvWr<'_>) -> Result<(), PostRecvError> {
+        self.inner.lock().queue.post(wr)
+    }
+
+    /// Takes the oldest receive, for a message that has come.
+    pub(crate) fn take(&self) -> Option<RecvWqe> {
+        let mut inner = self.inner.lock();
+        let taken = inner.queue.wqes.pop_front();
+        // R48: once, then disarmed. Finding none counts too: a limit that was armed on an empty
+        // queue would never be told of otherwise.
+        if inner.limit > 0 && inner.queue.wqes.len() < inner.limit as usize {
+            inner.limit = 0;
+            self.events.push(AsyncEvent::SrqLimitReached(self.id));
+        }
+        taken
+    }
+}
+
+impl Inner {
+    fn attr(&self) -> SrqAttr {
+        let RecvQueue { max_wr, max_sge, .. } = self.queue;
+        SrqAttr { max_wr, max_sge, srq_limit: self.limit }
+    }
+}
+
+fn check_size(max_wr: u32, max: u32) -> Result<(), SrqError> {
+    if (1..=max).contains(&max_wr) { Ok(()) } else { Err(SrqError::Size { max_wr, max }) }
+}
+
+fn check_limit(srq_limit: u32, max_wr: u32) -> Result<(), SrqError> {
+    if srq_limit <= max_wr { Ok(()) } else { Err(SrqError::Limit { srq_limit, max_wr }) }
+}
