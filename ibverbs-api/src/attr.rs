@@ -22,10 +22,24 @@ pub struct DeviceAttr {
     pub max_pkeys: u16,
     /// Exponent of the time that an acknowledgement may take here (`local_ca_ack_delay`).
     pub local_ca_ack_delay: u8,
+    /// How far atomics of peers are atomic (`atomic_cap`).
+    pub atomic_cap: AtomicCap,
     /// Shards that completion queues can be spread over (`num_comp_vectors` of the context).
     pub num_comp_vectors: usize,
     /// All other capacities.
     pub limits: Limits,
+}
+
+/// Towards whom an atomic of a peer is atomic (`enum ibv_atomic_cap`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u32)]
+pub enum AtomicCap {
+    /// There are no atomics.
+    None = 0,
+    /// Only towards other atomics of the same device.
+    Device = 1,
+    /// Towards everything, the host's processors included: it is one operation of theirs.
+    Global = 2,
 }
 
 /// The state of a port (`enum ibv_port_state`).

@@ -20,7 +20,7 @@ use rxe_net::link::LinkCounters;
 use rxe_net::runtime::{EventFd, OpenLink, Runner, UdpLinks};
 use rxe_wire::PKey;
 
-use crate::attr::{DeviceAttr, LinkLayer, PortAttr, PortState};
+use crate::attr::{AtomicCap, DeviceAttr, LinkLayer, PortAttr, PortState};
 use crate::channel::CompletionChannel;
 use crate::cq::CompletionQueue;
 use crate::device::{Device, OpenOptions, active_mtu};
@@ -115,6 +115,8 @@ impl Context {
             phys_port_cnt: 1,
             max_pkeys: 1,
             local_ca_ack_delay: LOCAL_CA_ACK_DELAY,
+            // The engine uses the processor's own atomics (rxe-core, `mem/shared.rs`).
+            atomic_cap: AtomicCap::Global,
             num_comp_vectors: self.inner.runners.len(),
             limits: *self.inner.core.limits(),
         }

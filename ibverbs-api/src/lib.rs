@@ -89,7 +89,7 @@ mod pd;
 mod qp;
 mod srq;
 
-pub use attr::{DeviceAttr, LinkLayer, PortAttr, PortState};
+pub use attr::{AtomicCap, DeviceAttr, LinkLayer, PortAttr, PortState};
 pub use channel::CompletionChannel;
 pub use context::Context;
 pub use cq::CompletionQueue;

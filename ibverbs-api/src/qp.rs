@@ -58,7 +58,7 @@ pub struct ConnectAttr {
     pub rq_psn: Psn,
     /// What the peer may do.
     pub access: AccessFlags,
-    /// READs outstanding at most, in each direction.
+    /// READs and atomics outstanding at most, in each direction.
     pub max_rd_atomic: u8,
     /// Exponent of the ACK timeout: 14 is 67 ms.
     pub timeout: u8,
@@ -79,7 +79,10 @@ impl ConnectAttr {
             path_mtu,
             sq_psn: Psn::new(0),
             rq_psn: Psn::new(0),
-            access: AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ,
+            access: AccessFlags::LOCAL_WRITE
+                | AccessFlags::REMOTE_WRITE
+                | AccessFlags::REMOTE_READ
+                | AccessFlags::REMOTE_ATOMIC,
             max_rd_atomic: 16,
             timeout: 14,
             retry_cnt: 7,

@@ -12,8 +12,10 @@ use ibverbs_api::*;
 /// Longer than anything takes on a busy machine; a test that waits so long has failed.
 pub const LONG: Duration = Duration::from_secs(30);
 
-pub const ALL: AccessFlags =
-    AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_READ);
+pub const ALL: AccessFlags = AccessFlags::LOCAL_WRITE
+    .union(AccessFlags::REMOTE_WRITE)
+    .union(AccessFlags::REMOTE_READ)
+    .union(AccessFlags::REMOTE_ATOMIC);
 
 /// The family of the addresses that a connection uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -287,6 +287,13 @@ impl MemoryTable {
     }
 }
 
+/// What an atomic does to eight bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Atomic {
+    CompareSwap { compare: u64, swap: u64 },
+    FetchAdd { add: u64 },
+}
+
 /// Checked registered bytes; as long as it lives, deregistration waits.
 #[derive(Debug)]
 pub(crate) struct Span<'a> {
@@ -305,6 +312,18 @@ impl Span<'_> {
     pub(crate) fn write(&self, from: &[u8]) -> Result<(), AccessFault> {
         let Some(region) = self.guard.as_ref() else { return Ok(()) };
         Ok(shared::write(&*region.backing, self.offset, from)?)
+    }
+
+    /// Does an atomic on the first eight bytes of the span, and gives what they held.
+    pub(crate) fn atomic(&self, operation: Atomic) -> Result<u64, AccessFault> {
+        let Some(region) = self.guard.as_ref() else { return Ok(0) };
+        let backing = &*region.backing;
+        Ok(match operation {
+            Atomic::CompareSwap { compare, swap } => {
+                shared::compare_swap(backing, self.offset, compare, swap)
+            }
+            Atomic::FetchAdd { add } => shared::fetch_add(backing, self.offset, add),
+        }?)
     }
 }
 

@@ -144,6 +144,26 @@ impl DmaBuf {
         let word = word(self, offset)?;
         Ok(word.load(Ordering::Acquire))
     }
+
+    /// Stores `swap` in the aligned 64-bit word at `offset` if it holds `compare`; gives what it
+    /// held. Atomic also towards a peer's atomics.
+    ///
+    /// # Errors
+    ///
+    /// As [`load_u64`](Self::load_u64).
+    pub fn compare_swap_u64(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, Fault> {
+        compare_swap(self, offset, compare, swap)
+    }
+
+    /// Adds to the aligned 64-bit word at `offset`, wrapping; gives what it held. Atomic also
+    /// towards a peer's atomics.
+    ///
+    /// # Errors
+    ///
+    /// As [`load_u64`](Self::load_u64).
+    pub fn fetch_add_u64(&self, offset: usize, add: u64) -> Result<u64, Fault> {
+        fetch_add(self, offset, add)
+    }
 }
 
 impl Drop for DmaBuf {
@@ -172,6 +192,33 @@ fn word(memory: &(impl Backing + ?Sized), offset: usize) -> Result<&AtomicU64, F
     // SAFETY: in bounds and aligned; the backing lives as long as the borrow of `memory`, and its
     // contract excludes non-atomic Rust accesses meanwhile.
     Ok(unsafe { AtomicU64::from_ptr(at.cast()) })
+}
+
+/// Stores `swap` in the word at `offset` if it holds `compare`, and gives what it held.
+///
+/// One atomic operation of the processor, also towards the program's own atomics.
+///
+/// # Errors
+///
+/// [`Fault`] when the word leaves the backing or its address is not a multiple of 8.
+pub fn compare_swap(
+    memory: &(impl Backing + ?Sized),
+    offset: usize,
+    compare: u64,
+    swap: u64,
+) -> Result<u64, Fault> {
+    let word = word(memory, offset)?;
+    let done = word.compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire);
+    Ok(done.unwrap_or_else(|held| held))
+}
+
+/// Adds to the word at `offset`, wrapping, and gives what it held.
+///
+/// # Errors
+///
+/// As [`compare_swap`].
+pub fn fetch_add(memory: &(impl Backing + ?Sized), offset: usize, add: u64) -> Result<u64, Fault> {
+    Ok(word(memory, offset)?.fetch_add(add, Ordering::AcqRel))
 }
 
 /// Copies registered bytes from `offset` on out into `to`.
@@ -381,6 +428,27 @@ mod tests {
         let mut all = [9; 16];
         memory.read_at(0, &mut all).unwrap();
         assert_eq!(all, [0; 16]);
+    }
+
+    #[test]
+    fn atomics_are_those_of_the_processor() {
+        let memory = DmaBuf::zeroed(16);
+        assert_eq!(fetch_add(&memory, 8, u64::MAX), Ok(0));
+        assert_eq!(fetch_add(&memory, 8, 2), Ok(u64::MAX), "it wraps");
+        assert_eq!(compare_swap(&memory, 8, 2, 7), Ok(1), "not what it holds");
+        assert_eq!(compare_swap(&memory, 8, 1, 7), Ok(1));
+        assert_eq!(memory.load_u64(8), Ok(7));
+        for offset in [1, 4, 12, 16, usize::MAX - 7] {
+            assert!(fetch_add(&memory, offset, 1).is_err(), "{offset}");
+            assert!(compare_swap(&memory, offset, 0, 1).is_err(), "{offset}");
+        }
+        // From several threads, nothing is lost.
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..1000).for_each(|_| assert!(fetch_add(&memory, 0, 1).is_ok())));
+            }
+        });
+        assert_eq!(memory.load_u64(0), Ok(4000));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The completer: takes acknowledgements and READ responses, and says what follows from them.
+//! The completer: takes acknowledgements and responses, and says what follows from them.
 
 use rxe_wire::{NakCode, Packet, Position, Psn, RnrTimer, Syndrome, SyndromeKind};
 
@@ -135,8 +135,8 @@ impl Completer {
         Disposition::BackOff(timer)
     }
 
-    /// Handles a READ response; completed requests go to `done`.
-    pub(crate) fn handle_read_response(
+    /// Handles the response to a READ or an atomic; completed requests go to `done`.
+    pub(crate) fn handle_response(
         &mut self,
         cx: &CompleterContext<'_>,
         queue: &mut SendQueue,
@@ -153,14 +153,15 @@ impl Completer {
         if acked.stopped_by_read {
             return Outcome { acked, disposition: self.rewind_once() };
         }
-        let Some((wqe, started, received)) = queue.awaited_read() else {
-            // A response for something that was no READ.
-            return Outcome { acked, disposition: Disposition::Fail(WcStatus::BadRespErr) };
+        let taken = match queue.awaited_response() {
+            Some((wqe, started, received)) => take_response(cx, wqe, started, received, packet),
+            // A response to something that has none.
+            None => Err(WcStatus::BadRespErr),
         };
-        if let Err(status) = take_payload(cx, wqe, started, received, packet) {
+        if let Err(status) = taken {
             return Outcome { acked, disposition: Disposition::Fail(status) };
         }
-        let received = queue.read_received(done);
+        let received = queue.response_received(done);
         acked.load += received.load;
         acked.progress = true;
         self.note_progress(&acked);
@@ -188,7 +189,7 @@ impl Completer {
 }
 
 /// R12: whether a NAK refuses the READ that is the oldest request, of which responses may have been
-/// lost before it. The peer is in error then, and asking again would be in vain.
+/// lost before it; the same for an atomic. The peer is in error then, and asking again would be in vain.
 fn is_refusal_of_read(queue: &SendQueue, psn: Psn, syndrome: Syndrome) -> bool {
     let is_fatal = match syndrome.kind() {
         SyndromeKind::Nak(code) => {
@@ -196,12 +197,13 @@ fn is_refusal_of_read(queue: &SendQueue, psn: Psn, syndrome: Syndrome) -> bool {
         }
         SyndromeKind::Ack { .. } | SyndromeKind::Rnr { .. } | SyndromeKind::Reserved(_) => false,
     };
-    let end = queue.awaited_read().map(|(_, started, _)| started.first_psn.plus(started.packets));
+    let end =
+        queue.awaited_response().map(|(_, started, _)| started.first_psn.plus(started.packets));
     is_fatal && end.is_some_and(|end| psn.is_before(end))
 }
 
-/// Checks a packet of a READ response against what is missing, and stores its payload.
-fn take_payload(
+/// Checks that a response is one to `wqe`, and stores what it brings.
+fn take_response(
     cx: &CompleterContext<'_>,
     wqe: &SendWqe,
     started: Started,
@@ -214,6 +216,24 @@ fn take_payload(
     {
         return Err(WcStatus::BadRespErr);
     }
+    match packet.atomic_ack_eth() {
+        None if wqe.op.is_read() => take_payload(cx, wqe, started, received, packet),
+        Some(ack) if wqe.op.atomic_target().is_some() => {
+            // Big-endian on the wire, a number of this host in its memory, as rdma_rxe has it.
+            store(cx, wqe, 0, &ack.original.to_ne_bytes())
+        }
+        _ => Err(WcStatus::BadRespErr),
+    }
+}
+
+/// Checks a packet of a READ response against what is missing, and stores its payload.
+fn take_payload(
+    cx: &CompleterContext<'_>,
+    wqe: &SendWqe,
+    started: Started,
+    received: u32,
+    packet: &Packet<'_>,
+) -> Result<(), WcStatus> {
     let offset = u64::from(received) * cx.mtu as u64;
     let missing = u64::from(wqe.length) - offset;
     let payload = packet.payload();
@@ -225,13 +245,20 @@ fn take_payload(
     if payload.len() as u64 != missing.min(cx.mtu as u64) || ends_response != ends_request {
         return Err(WcStatus::BadRespErr);
     }
-    if payload.is_empty() {
-        return Ok(());
-    }
+    if payload.is_empty() { Ok(()) } else { store(cx, wqe, offset, payload) }
+}
+
+/// Stores bytes of a response in the buffers of its request.
+fn store(
+    cx: &CompleterContext<'_>,
+    wqe: &SendWqe,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<(), WcStatus> {
     let WqeData::Sges(sges) = &wqe.data else { return Err(WcStatus::LocProtErr) };
     // R11: a bad local key is a completion error.
-    scatter(cx.memory, cx.pd, sges, offset, payload).map_err(|fault| {
-        tracing::debug!(target: "rxe::comp", wr_id = wqe.wr_id, %fault, "cannot store READ data");
+    scatter(cx.memory, cx.pd, sges, offset, bytes).map_err(|fault| {
+        tracing::debug!(target: "rxe::comp", wr_id = wqe.wr_id, %fault, "cannot store a response");
         WcStatus::LocProtErr
     })
 }

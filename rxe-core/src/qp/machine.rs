@@ -309,15 +309,21 @@ impl Machine {
             qp.complete_send(&wqe, WcStatus::Success);
         };
         let outcome = match (packet.info().operation, packet.aeth()) {
-            (Operation::Acknowledge, Some(aeth)) => self.completer.handle_acknowledge(
-                &completer_cx,
-                &mut self.send,
-                packet.bth().psn,
-                aeth.syndrome,
-                done,
-            ),
+            // R39: the NAK to an atomic may come as either kind of acknowledgement.
+            (Operation::AtomicAcknowledge, Some(aeth)) if aeth.syndrome.is_ack() => {
+                self.completer.handle_response(&completer_cx, &mut self.send, packet, done)
+            }
+            (Operation::Acknowledge | Operation::AtomicAcknowledge, Some(aeth)) => {
+                self.completer.handle_acknowledge(
+                    &completer_cx,
+                    &mut self.send,
+                    packet.bth().psn,
+                    aeth.syndrome,
+                    done,
+                )
+            }
             (Operation::ReadResponse, _) => {
-                self.completer.handle_read_response(&completer_cx, &mut self.send, packet, done)
+                self.completer.handle_response(&completer_cx, &mut self.send, packet, done)
             }
             _ => return cx.counters.bump(Counter::drop_stale_response),
         };

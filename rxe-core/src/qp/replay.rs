@@ -1,4 +1,4 @@
-//! What the responder keeps so that it can answer a READ again.
+//! What the responder keeps so that it can answer READs and atomics again.
 
 use std::collections::VecDeque;
 
@@ -17,17 +17,33 @@ pub(crate) struct ReadRecord {
     pub(crate) len: u32,
 }
 
-/// The last READs, as many as the peer may have outstanding.
+/// An atomic that was executed (R23).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct AtomicRecord {
+    pub(crate) psn: Psn,
+    pub(crate) msn: Msn,
+    /// What the memory held before.
+    pub(crate) original: u64,
+}
+
+/// A request whose answer may be asked for again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Record {
+    Read(ReadRecord),
+    Atomic(AtomicRecord),
+}
+
+/// The last READs and atomics, as many as the peer may have outstanding.
 #[derive(Debug, Default)]
 pub(crate) struct ReplayRing {
-    records: VecDeque<ReadRecord>,
+    records: VecDeque<Record>,
 }
 
 impl ReplayRing {
     /// The most that are ever kept (`max_dest_rd_atomic` has 8 bits).
     const MAX: usize = 255;
 
-    pub(crate) fn push(&mut self, record: ReadRecord) {
+    pub(crate) fn push(&mut self, record: Record) {
         if self.records.len() >= Self::MAX {
             self.records.pop_front();
         }
@@ -42,16 +58,26 @@ impl ReplayRing {
     }
 
     /// R24: the READ of which a duplicate asks for all or a part, under the same key.
-    pub(crate) fn find(&self, psn: Psn, reth: Reth, mtu: usize) -> Option<ReadRecord> {
-        self.records.iter().rev().copied().find(|record| {
+    pub(crate) fn find_read(&self, psn: Psn, reth: Reth, mtu: usize) -> Option<ReadRecord> {
+        self.records.iter().rev().find_map(|record| {
+            let Record::Read(record) = *record else { return None };
             // None when it lies before the record: PSNs are the peer's to choose.
-            let Ok(skipped) = u32::try_from(psn.distance_from(record.psn)) else { return false };
+            let skipped = u32::try_from(psn.distance_from(record.psn)).ok()?;
             // In u64, where nothing wraps: at most 2^23 packets of 4096 bytes.
             let offset = u64::from(skipped) * mtu as u64;
-            skipped < packets_of(record.len, mtu)
+            let is_part = skipped < packets_of(record.len, mtu)
                 && reth.rkey == record.rkey
                 && reth.va == record.va.wrapping_add(offset)
-                && offset + u64::from(reth.len) <= u64::from(record.len)
+                && offset + u64::from(reth.len) <= u64::from(record.len);
+            is_part.then_some(record)
+        })
+    }
+
+    /// R23: the atomic that a duplicate repeats.
+    pub(crate) fn find_atomic(&self, psn: Psn) -> Option<AtomicRecord> {
+        self.records.iter().rev().find_map(|record| match *record {
+            Record::Atomic(record) if record.psn == psn => Some(record),
+            Record::Atomic(_) | Record::Read(_) => None,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! The requester: builds request packets from the send queue, new ones and those to resend.
 
-use rxe_wire::hdr::{Bth, ImmDt, Reth};
+use rxe_wire::hdr::{AtomicEth, Bth, ImmDt, Reth};
 use rxe_wire::{Opcode, PKey, Position, Psn, Qpn};
 
 use super::send_queue::{EarlyResend, SendQueue};
@@ -73,7 +73,9 @@ impl Requester {
             return Emit::Idle;
         }
         match wqe.op {
-            SendOp::Read { .. } => self.poll_read(cx, queue, buf),
+            SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
+                self.poll_answered(cx, queue, buf)
+            }
             SendOp::Send { .. } | SendOp::Write { .. } => self.poll_data(cx, queue, buf),
         }
     }
@@ -90,9 +92,9 @@ impl Requester {
         let packet = queue.oldest().packet;
         // An answer could be to either copy (Karn's rule).
         queue.probe = None;
-        let (built, count) = if let SendOp::Read { remote } = wqe.op {
+        let (built, count) = if wqe.op.is_answered() {
             let count = packets_to_chunk_end(&started, packet);
-            (build_read(cx, wqe.length, remote, &started, packet, count, buf), count)
+            (build_answered(cx, wqe, &started, packet, count, buf), count)
         } else {
             let position = position(packet, started.packets);
             (build_data(cx, wqe, &started, packet, position, true, buf), 1)
@@ -110,15 +112,14 @@ impl Requester {
         }
     }
 
-    /// A READ request for what is missing of the current chunk (R1).
-    fn poll_read(
+    /// An atomic, or a READ request for what is missing of the current chunk (R1).
+    fn poll_answered(
         &mut self,
         cx: &RequesterContext<'_>,
         queue: &mut SendQueue,
         buf: &mut [u8],
     ) -> Emit {
         let wqe = &mut queue.wqes[queue.cursor.index];
-        let (SendOp::Read { remote }, length) = (wqe.op, wqe.length) else { return Emit::Idle };
         if cx.max_rd_atomic == 0 {
             wqe.failed = Some(WcStatus::LocQpOpErr);
             return Emit::Idle;
@@ -133,7 +134,8 @@ impl Requester {
         if !cx.window.has_room(load) && !queue.is_rewound() {
             return Emit::NoRoom(load);
         }
-        match build_read(cx, length, remote, &started, packet, count, buf) {
+        let wqe = &queue.wqes[queue.cursor.index];
+        match build_answered(cx, wqe, &started, packet, count, buf) {
             Ok(len) => {
                 self.note_sent(cx, queue, started.first_psn.plus(packet), true);
                 queue.reads_outstanding += 1;
@@ -217,6 +219,34 @@ fn packets_to_chunk_end(started: &Started, packet: u32) -> u32 {
     chunk_end.min(started.packets) - packet
 }
 
+/// Writes the request of something that has a response.
+fn build_answered(
+    cx: &RequesterContext<'_>,
+    wqe: &SendWqe,
+    started: &Started,
+    packet: u32,
+    count: u32,
+    buf: &mut [u8],
+) -> Result<usize, WcStatus> {
+    let psn = started.first_psn.plus(packet);
+    let (opcode, RemoteAddr { addr: va, rkey }, swap_or_add, compare) = match wqe.op {
+        SendOp::CompareSwap { remote, compare, swap } => {
+            (Opcode::RC_COMPARE_SWAP, remote, swap, compare)
+        }
+        SendOp::FetchAdd { remote, add } => (Opcode::RC_FETCH_ADD, remote, add, 0),
+        SendOp::Read { remote } => {
+            return build_read(cx, wqe.length, remote, started, packet, count, buf);
+        }
+        SendOp::Send { .. } | SendOp::Write { .. } => return Err(WcStatus::LocQpOpErr),
+    };
+    let bth = header(cx, opcode, psn, 0, true, false);
+    let atomic = AtomicEth { va, rkey, swap_or_add, compare };
+    let headers = write_headers(buf, &bth, None, None).ok_or(WcStatus::GeneralErr)?;
+    let rest = buf.get_mut(headers..).ok_or(WcStatus::GeneralErr)?;
+    atomic.write(rest).map_err(|_| WcStatus::GeneralErr)?;
+    Ok(headers + AtomicEth::LEN)
+}
+
 /// Writes a READ request for `count` packets from `packet` on (R1).
 fn build_read(
     cx: &RequesterContext<'_>,
@@ -296,7 +326,8 @@ fn data_headers(wqe: &SendWqe, position: Position) -> (Opcode, Option<Reth>, Opt
             let reth = position.is_start().then_some(Reth { va, rkey, len: wqe.length });
             (opcode, reth, imm)
         }
-        SendOp::Send { .. } | SendOp::Read { .. } => {
+        // No other operation than SEND and WRITE comes here.
+        _ => {
             let opcode = match (position, imm) {
                 (Position::First, _) => Opcode::RC_SEND_FIRST,
                 (Position::Middle, _) => Opcode::RC_SEND_MIDDLE,

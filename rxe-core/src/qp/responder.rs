@@ -3,16 +3,17 @@
 
 use std::collections::VecDeque;
 
-use rxe_wire::hdr::{Aeth, Bth};
+use rxe_wire::hdr::{Aeth, AtomicAckEth, AtomicEth, Bth, Reth};
 use rxe_wire::{Msn, NakCode, Opcode, Operation, PKey, Packet, Psn, Qpn, RKey, RnrTimer, Syndrome};
 
 use super::QueuePair;
-use super::replay::{ReadRecord, ReplayRing};
+use super::replay::{AtomicRecord, ReadRecord, Record, ReplayRing};
 use crate::counters::{Counter, Counters};
 use crate::event::{AsyncEvent, EventQueue};
-use crate::mem::{AccessFault, AccessFlags, MemoryTable};
+use crate::mem::{AccessFault, AccessFlags, Atomic, MemoryTable};
 use crate::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
 use crate::wq::recv::RecvWqe;
+use crate::wq::send::ATOMIC_LEN;
 use crate::wq::{MAX_MESSAGE, scatter, total_length};
 
 /// What the responder works with, borrowed from the queue pair and its shard.
@@ -71,6 +72,20 @@ enum Reply {
     Acknowledge { psn: Psn, msn: Msn, syndrome: Syndrome },
     /// A READ response from `psn` on.
     Read { psn: Psn, msn: Msn, va: u64, rkey: RKey, left: u32, first: bool, replay: bool },
+    /// What the memory held before an atomic.
+    Atomic { psn: Psn, msn: Msn, original: u64, replay: bool },
+}
+
+impl Reply {
+    /// Whether it answers a READ or an atomic, or does so again.
+    fn is_response(&self) -> bool {
+        !matches!(self, Self::Acknowledge { .. })
+    }
+
+    /// Whether it answers a READ or an atomic once more.
+    fn is_replay(&self) -> bool {
+        matches!(self, Self::Read { replay: true, .. } | Self::Atomic { replay: true, .. })
+    }
 }
 
 /// The responder's state.
@@ -147,10 +162,11 @@ impl Responder {
         match packet.info().operation {
             Operation::Send => self.execute_send(cx, packet),
             Operation::Write => self.execute_write(cx, packet),
+            Operation::CompareSwap | Operation::FetchAdd => self.execute_atomic(cx, packet),
             _ => self.execute_read(cx, packet),
         }?;
         self.reported = false;
-        if packet.bth().ack_req && packet.info().operation != Operation::ReadRequest {
+        if packet.bth().ack_req && !is_answered(packet) {
             self.owe_ack(cx, self.expected.minus(1));
         }
         Ok(())
@@ -174,45 +190,50 @@ impl Responder {
                 Refusal::Answered
             }
             Operation::ReadRequest => {
-                let replayed = packet.reth().is_some_and(|reth| {
-                    let psn = packet.bth().psn;
-                    let Some(record) = self.replay.find(psn, reth, cx.mtu) else { return false };
-                    self.owe_replay(cx, psn, reth.va, reth.len, record);
-                    true
+                let psn = packet.bth().psn;
+                let known = packet.reth().and_then(|reth| {
+                    let record = self.replay.find_read(psn, reth, cx.mtu)?;
+                    Some((reth, record))
                 });
                 // R25: one that is not known any more is dropped.
-                let unknown = Refusal::Silent(Counter::drop_unknown_duplicate);
-                if replayed { Refusal::Answered } else { unknown }
+                let Some((Reth { va, len: left, .. }, record)) = known else {
+                    return Refusal::Silent(Counter::drop_unknown_duplicate);
+                };
+                let ReadRecord { msn, rkey, .. } = record;
+                let (first, replay) = (true, true);
+                self.owe_replay(cx, Reply::Read { psn, msn, va, rkey, left, first, replay });
+                Refusal::Answered
+            }
+            // R23: answered with what was there before it was executed, the first time.
+            Operation::CompareSwap | Operation::FetchAdd => {
+                let Some(record) = self.replay.find_atomic(packet.bth().psn) else {
+                    return Refusal::Silent(Counter::drop_unknown_duplicate);
+                };
+                let AtomicRecord { psn, msn, original } = record;
+                self.owe_replay(cx, Reply::Atomic { psn, msn, original, replay: true });
+                Refusal::Answered
             }
             _ => Refusal::Silent(Counter::drop_unknown_duplicate),
         }
     }
 
-    /// R24: answers a duplicate READ, unless what it asks for is still on its way out.
-    fn owe_replay(
-        &mut self,
-        cx: &ResponderContext<'_>,
-        psn: Psn,
-        va: u64,
-        len: u32,
-        record: ReadRecord,
-    ) {
+    /// R23, R24: answers a duplicate, unless what it asks for is still on its way out.
+    fn owe_replay(&mut self, cx: &ResponderContext<'_>, reply: Reply) {
+        let (Reply::Read { psn, .. } | Reply::Atomic { psn, .. } | Reply::Acknowledge { psn, .. }) =
+            reply;
         let still_coming = self.replies.iter().any(|reply| match *reply {
             Reply::Read { psn: next, left, .. } => {
                 let end = next.plus(packets_of(left, cx.mtu));
                 !next.is_after(psn) && end.is_after(psn)
             }
+            Reply::Atomic { psn: next, .. } => next == psn,
             Reply::Acknowledge { .. } => false,
         });
-        let replays =
-            self.replies.iter().filter(|r| matches!(r, Reply::Read { replay: true, .. })).count();
-        // At most one replay for each READ that the peer may have outstanding.
-        if still_coming || replays >= usize::from(cx.max_dest_rd_atomic) {
-            return;
+        let replays = self.replies.iter().filter(|reply| reply.is_replay()).count();
+        // At most one replay for each request that the peer may have outstanding.
+        if !still_coming && replays < usize::from(cx.max_dest_rd_atomic) {
+            self.replies.push_back(reply);
         }
-        let (msn, rkey) = (record.msn, record.rkey);
-        let reply = Reply::Read { psn, msn, va, rkey, left: len, first: true, replay: true };
-        self.replies.push_back(reply);
     }
 
     fn check_op_sequence(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
@@ -238,12 +259,15 @@ impl Responder {
             Operation::Send => !info.with_inv,
             Operation::Write => cx.access.contains(AccessFlags::REMOTE_WRITE),
             Operation::ReadRequest => cx.access.contains(AccessFlags::REMOTE_READ),
+            Operation::CompareSwap | Operation::FetchAdd => {
+                cx.access.contains(AccessFlags::REMOTE_ATOMIC)
+            }
             _ => false,
         };
         if allowed { Ok(()) } else { Err(invalid_request(WcStatus::RemInvReqErr)) }
     }
 
-    /// Takes the receive that the message needs, or a place among the READs under way.
+    /// Takes the receive that the message needs, or a place among the READs and atomics under way.
     fn take_resource(
         &mut self,
         cx: &ResponderContext<'_>,
@@ -258,11 +282,9 @@ impl Responder {
             Operation::Write if info.with_imm => {
                 self.taken = Some(cx.qp.take_recv().ok_or(Refusal::NotReady)?);
             }
-            Operation::ReadRequest => {
-                let under_way = self
-                    .replies
-                    .iter()
-                    .filter(|reply| matches!(reply, Reply::Read { replay: false, .. }));
+            _ if is_answered(packet) => {
+                let under_way =
+                    self.replies.iter().filter(|reply| reply.is_response() && !reply.is_replay());
                 // R26.
                 if under_way.count() >= usize::from(cx.max_dest_rd_atomic) {
                     return Err(invalid_request(WcStatus::RemInvReqErr));
@@ -311,8 +333,15 @@ impl Responder {
         Ok(())
     }
 
-    /// R20, R28, R32, R33: the whole range of a WRITE or READ, when it begins.
+    /// R20, R28, R32, R33: the whole range of a WRITE, READ or atomic, when it begins.
     fn check_rkey(&self, cx: &ResponderContext<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
+        if let Some(AtomicEth { va, rkey, .. }) = packet.atomic_eth() {
+            let (key, needed) = (rkey.get(), AccessFlags::REMOTE_ATOMIC);
+            return match cx.memory.access(key, cx.qp.pd(), va, ATOMIC_LEN, needed) {
+                Ok(_) => Ok(()),
+                Err(fault) => Err(self.access_refused(cx, &fault)),
+            };
+        }
         let Some(reth) = packet.reth() else { return Ok(()) };
         if reth.len == 0 {
             return Ok(());
@@ -406,12 +435,52 @@ impl Responder {
         let (psn, rkey, va, len) = (self.expected, reth.rkey, reth.va, reth.len);
         self.msn = self.msn.next();
         let msn = self.msn;
-        self.replay.push(ReadRecord { psn, msn, va, rkey, len });
-        self.replay.keep_last(usize::from(cx.max_dest_rd_atomic));
+        self.remember(cx, Record::Read(ReadRecord { psn, msn, va, rkey, len }));
         let reply = Reply::Read { psn, msn, va, rkey, left: len, first: true, replay: false };
         self.replies.push_back(reply);
         self.advance(packets_of(len, cx.mtu));
         Ok(())
+    }
+
+    fn execute_atomic(
+        &mut self,
+        cx: &ResponderContext<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let Some(AtomicEth { va, rkey, swap_or_add, compare }) = packet.atomic_eth() else {
+            return Err(invalid_request(WcStatus::RemInvReqErr));
+        };
+        // An atomic works on eight bytes at a multiple of 8.
+        if !va.is_multiple_of(ATOMIC_LEN) {
+            return Err(invalid_request(WcStatus::RemInvReqErr));
+        }
+        let operation = match packet.info().operation {
+            Operation::CompareSwap => Atomic::CompareSwap { compare, swap: swap_or_add },
+            _ => Atomic::FetchAdd { add: swap_or_add },
+        };
+        let (key, needed) = (rkey.get(), AccessFlags::REMOTE_ATOMIC);
+        let span = cx.memory.access(key, cx.qp.pd(), va, ATOMIC_LEN, needed);
+        let span = span.map_err(|fault| self.access_refused(cx, &fault))?;
+        // Where the region goes by addresses that are aligned otherwise than its memory is, there
+        // is no word for the processor to work on.
+        let original = span.atomic(operation).map_err(|fault| {
+            tracing::debug!(target: "rxe::resp", qpn = %cx.qp.qpn(), %fault, "no atomic there");
+            let (code, status) = (NakCode::RemoteOperationalError, WcStatus::LocQpOpErr);
+            Refusal::Nak { code, status }
+        })?;
+        let psn = self.expected;
+        self.msn = self.msn.next();
+        let msn = self.msn;
+        self.remember(cx, Record::Atomic(AtomicRecord { psn, msn, original }));
+        self.replies.push_back(Reply::Atomic { psn, msn, original, replay: false });
+        self.advance(1);
+        Ok(())
+    }
+
+    /// Keeps what a duplicate will be answered with.
+    fn remember(&mut self, cx: &ResponderContext<'_>, record: Record) {
+        self.replay.push(record);
+        self.replay.keep_last(usize::from(cx.max_dest_rd_atomic));
     }
 
     fn advance(&mut self, count: u32) {
@@ -451,7 +520,7 @@ impl Responder {
             Some(Reply::Acknowledge { psn: waiting, msn, syndrome }) if syndrome.is_ack() => {
                 (*waiting, *msn) = (psn, self.msn);
             }
-            Some(Reply::Read { .. }) => {
+            Some(Reply::Read { .. } | Reply::Atomic { .. }) => {
                 // It must not overtake the response: the peer would take that for lost (R2).
                 cx.counters.bump(Counter::ack_deferred);
                 self.replies.push_back(ack);
@@ -460,16 +529,17 @@ impl Responder {
         }
     }
 
-    /// Owes an ACK or NAK in place of the one of its kind that waits behind the last READ response,
-    /// which says less: so READs alone bound what is owed, whatever the peer sends meanwhile.
+    /// Owes an ACK or NAK in place of the one of its kind that waits behind the last response,
+    /// which says less: so READs and atomics alone bound what is owed, whatever the peer sends
+    /// meanwhile.
     fn push_acknowledge(&mut self, reply: Reply, is_ack: bool) {
-        let is_read = |reply: &Reply| matches!(reply, Reply::Read { .. });
-        let after_reads = self.replies.iter().rposition(is_read).map_or(0, |last| last + 1);
-        let older = self.replies.iter().skip(after_reads).position(|waiting| {
+        let last_response = self.replies.iter().rposition(Reply::is_response);
+        let after_responses = last_response.map_or(0, |last| last + 1);
+        let older = self.replies.iter().skip(after_responses).position(|waiting| {
             matches!(waiting, Reply::Acknowledge { syndrome, .. } if syndrome.is_ack() == is_ack)
         });
         if let Some(older) = older {
-            self.replies.remove(after_reads + older);
+            self.replies.remove(after_responses + older);
         }
         self.replies.push_back(reply);
     }
@@ -556,6 +626,16 @@ impl Responder {
                 let aeth = Aeth { syndrome, msn };
                 (write_reply(cx, Opcode::RC_ACKNOWLEDGE, psn, 0, Some(aeth), buf), Verdict::Go)
             }
+            Reply::Atomic { psn, msn, original, .. } => {
+                self.replies.pop_front();
+                let aeth = Some(Aeth { syndrome: Syndrome::ACK_UNLIMITED, msn });
+                let len = write_reply(cx, Opcode::RC_ATOMIC_ACKNOWLEDGE, psn, 0, aeth, buf);
+                let rest = buf.get_mut(len..);
+                let written =
+                    rest.is_some_and(|rest| AtomicAckEth { original }.write(rest).is_ok());
+                debug_assert!(written, "the caller gives room for the largest packet");
+                (len + AtomicAckEth::LEN, Verdict::Go)
+            }
             Reply::Read { psn, msn, va, rkey, left, first, replay } => {
                 let count = (left as usize).min(cx.mtu);
                 match build_read_response(cx, psn, msn, va, rkey, left, first, buf) {
@@ -588,6 +668,15 @@ impl Responder {
             }
         }
     }
+}
+
+/// Whether a request has a response of its own: READs and atomics, which count among
+/// `max_dest_rd_atomic`.
+fn is_answered(packet: &Packet<'_>) -> bool {
+    matches!(
+        packet.info().operation,
+        Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd
+    )
 }
 
 fn invalid_request(status: WcStatus) -> Refusal {

@@ -44,7 +44,7 @@ pub(crate) struct Acked {
     pub(crate) load: Load,
     /// Whether anything was acknowledged.
     pub(crate) progress: bool,
-    /// It went beyond a READ whose response is incomplete (R2).
+    /// It went beyond a READ or atomic whose response is not complete (R2).
     pub(crate) stopped_by_read: bool,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct SendQueue {
     next: Psn,
     /// Cost of all packets of started requests since the beginning, wrapping.
     next_cost: u64,
-    /// READ requests sent and not completely answered.
+    /// READ requests and atomics sent and not completely answered.
     pub(crate) reads_outstanding: u32,
     /// The packet that the round trip is measured with, and when it left.
     pub(crate) probe: Option<(Psn, Instant)>,
@@ -194,7 +194,7 @@ impl SendQueue {
         while left > 0 {
             let Some(front) = self.wqes.front() else { break };
             let Some(started) = front.started else { break };
-            if front.op.is_read() {
+            if front.op.is_answered() {
                 acked.stopped_by_read = true;
                 break;
             }
@@ -207,8 +207,8 @@ impl SendQueue {
         acked
     }
 
-    /// Takes in the next packet of the READ response that the oldest request awaits.
-    pub(crate) fn read_received(&mut self, done: impl FnMut(SendWqe)) -> Acked {
+    /// Takes in the next packet of the response that the oldest request awaits.
+    pub(crate) fn response_received(&mut self, done: impl FnMut(SendWqe)) -> Acked {
         let Some(started) = self.front_started().copied() else { return Acked::default() };
         let received = self.acked + 1;
         if received.is_multiple_of(started.chunk) || received == started.packets {
@@ -238,12 +238,12 @@ impl SendQueue {
         }
     }
 
-    /// Where the READ response that the oldest request awaits stands: the request, its place in
-    /// the stream, and packets received.
-    pub(crate) fn awaited_read(&self) -> Option<(&SendWqe, Started, u32)> {
+    /// Where the response stands that the oldest request, a READ or atomic, awaits: the request,
+    /// its place in the stream, and packets received.
+    pub(crate) fn awaited_response(&self) -> Option<(&SendWqe, Started, u32)> {
         let front = self.wqes.front()?;
         let started = front.started?;
-        front.op.is_read().then_some((front, started, self.acked))
+        front.op.is_answered().then_some((front, started, self.acked))
     }
 }
 

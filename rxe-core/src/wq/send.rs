@@ -38,19 +38,93 @@ pub enum SendOp {
         /// Where from.
         remote: RemoteAddr,
     },
+    /// Stores `swap` in eight bytes of the peer's memory if they hold `compare`
+    /// (`IBV_WR_ATOMIC_CMP_AND_SWP`); what they held goes to the local buffer.
+    ///
+    /// All values are numbers in the byte order of the host whose memory they are in. The
+    /// operation is one of the peer's processor: nothing else there sees a state in between.
+    CompareSwap {
+        /// The eight bytes: their address is a multiple of 8.
+        remote: RemoteAddr,
+        /// What they must hold.
+        compare: u64,
+        /// What they hold then.
+        swap: u64,
+    },
+    /// Adds to eight bytes of the peer's memory, wrapping (`IBV_WR_ATOMIC_FETCH_AND_ADD`); what
+    /// they held goes to the local buffer. See [`CompareSwap`](Self::CompareSwap).
+    FetchAdd {
+        /// The eight bytes: their address is a multiple of 8.
+        remote: RemoteAddr,
+        /// What is added.
+        add: u64,
+    },
+}
+
+/// One row of [`OPERATIONS`].
+struct Operation {
+    name: &'static str,
+    /// Services that have it.
+    services: &'static [QpType],
+    /// Its data may be inline: it sends bytes, and has none coming back.
+    inline: bool,
+    wc_opcode: WcOpcode,
+}
+
+const RELIABLE: &[QpType] = &[QpType::Rc, QpType::XrcSend];
+const CONNECTED: &[QpType] = &[QpType::Rc, QpType::XrcSend, QpType::Uc];
+const ALL: &[QpType] = &[QpType::Rc, QpType::XrcSend, QpType::Uc, QpType::Ud, QpType::Gsi];
+
+/// Operations and services, one row for each [`SendOp`] (R14). The target of XRC only receives.
+const OPERATIONS: [Operation; 5] = [
+    row("SEND", ALL, true, WcOpcode::Send),
+    row("WRITE", CONNECTED, true, WcOpcode::RdmaWrite),
+    row("READ", RELIABLE, false, WcOpcode::RdmaRead),
+    row("compare-and-swap", RELIABLE, false, WcOpcode::CompSwap),
+    row("fetch-and-add", RELIABLE, false, WcOpcode::FetchAdd),
+];
+
+const fn row(
+    name: &'static str,
+    services: &'static [QpType],
+    inline: bool,
+    wc_opcode: WcOpcode,
+) -> Operation {
+    Operation { name, services, inline, wc_opcode }
 }
 
 impl SendOp {
+    /// Its row of the table.
+    const fn row(self) -> &'static Operation {
+        &OPERATIONS[match self {
+            Self::Send { .. } => 0,
+            Self::Write { .. } => 1,
+            Self::Read { .. } => 2,
+            Self::CompareSwap { .. } => 3,
+            Self::FetchAdd { .. } => 4,
+        }]
+    }
+
     pub(crate) const fn wc_opcode(self) -> WcOpcode {
-        match self {
-            Self::Send { .. } => WcOpcode::Send,
-            Self::Write { .. } => WcOpcode::RdmaWrite,
-            Self::Read { .. } => WcOpcode::RdmaRead,
-        }
+        self.row().wc_opcode
     }
 
     pub(crate) const fn is_read(self) -> bool {
         matches!(self, Self::Read { .. })
+    }
+
+    /// The memory of an atomic.
+    pub(crate) const fn atomic_target(self) -> Option<RemoteAddr> {
+        match self {
+            Self::CompareSwap { remote, .. } | Self::FetchAdd { remote, .. } => Some(remote),
+            Self::Send { .. } | Self::Write { .. } | Self::Read { .. } => None,
+        }
+    }
+
+    /// Whether it ends by a response of its own, never by an acknowledgement (R2): it counts
+    /// among `max_rd_atomic`, and fences wait for it (R10).
+    pub(crate) const fn is_answered(self) -> bool {
+        self.is_read() || self.atomic_target().is_some()
     }
 }
 
@@ -128,13 +202,32 @@ pub enum PostSendError {
         /// Bytes of the message.
         len: u64,
     },
-    /// The QP's service does not have the operation (R14), or READ data was to go inline.
-    #[error("a QP of type {qp_type:?} cannot do this: {reason}")]
+    /// The QP's service does not have the operation (R14).
+    #[error("a QP of type {qp_type:?} has no {operation}: only {services:?} have it")]
     Unsupported {
         /// The QP's type.
         qp_type: QpType,
-        /// What stands against it.
-        reason: &'static str,
+        /// The operation.
+        operation: &'static str,
+        /// The types that have it.
+        services: &'static [QpType],
+    },
+    /// The operation has no data to send, so there can be none inline.
+    #[error("{operation} puts what comes back into registered memory, never inline: give an SGE")]
+    InlineResult {
+        /// The operation.
+        operation: &'static str,
+    },
+    /// An atomic works on eight bytes at a multiple of 8, and needs eight for what they held.
+    #[error(
+        "an atomic needs a remote address that is a multiple of 8 (not 0x{addr:x}) and 8 bytes \
+         for the result (not {len})"
+    )]
+    Atomic {
+        /// The remote address.
+        addr: u64,
+        /// Bytes that were given for the result.
+        len: u64,
     },
 }
 
@@ -147,10 +240,15 @@ impl PostSendError {
             | Self::TooManySges { .. }
             | Self::InlineTooLong { .. }
             | Self::TooLong { .. }
-            | Self::Unsupported { .. } => crate::errno::EINVAL,
+            | Self::Unsupported { .. }
+            | Self::InlineResult { .. }
+            | Self::Atomic { .. } => crate::errno::EINVAL,
         }
     }
 }
+
+/// Bytes that an atomic works on.
+pub(crate) const ATOMIC_LEN: u64 = 8;
 
 /// The bytes of a queued request.
 #[derive(Clone, Debug)]
@@ -179,7 +277,7 @@ pub(crate) struct SendWqe {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Started {
     pub(crate) first_psn: Psn,
-    /// PSNs that it takes: its packets, or those of the READ's response.
+    /// PSNs that it takes: its packets, or those of the READ's response; an atomic takes one.
     pub(crate) packets: u32,
     /// Estimated cost of one packet in a receive buffer (see `window.rs`).
     pub(crate) packet_cost: u32,
@@ -198,20 +296,14 @@ impl SendWqe {
         caps: &QpCaps,
         signal_all: bool,
     ) -> Result<Self, PostSendError> {
-        let unsupported = |reason| Err(PostSendError::Unsupported { qp_type, reason });
-        let inline = matches!(wr.data, SendData::Inline(_));
-        match (qp_type, wr.op) {
-            (QpType::Rc | QpType::XrcSend, SendOp::Read { .. }) if inline => {
-                return unsupported("READ puts data into registered memory, never inline");
-            }
-            (QpType::Rc | QpType::XrcSend, _)
-            | (QpType::Uc, SendOp::Send { .. } | SendOp::Write { .. })
-            | (QpType::Ud | QpType::Gsi, SendOp::Send { .. }) => {}
-            (QpType::Uc, SendOp::Read { .. }) => return unsupported("UC has no READ"),
-            (QpType::Ud | QpType::Gsi, _) => return unsupported("UD only sends"),
-            (QpType::XrcRecv, _) => return unsupported("the target of XRC only receives"),
+        let &Operation { name: operation, services, inline, .. } = wr.op.row();
+        if !services.contains(&qp_type) {
+            return Err(PostSendError::Unsupported { qp_type, operation, services });
         }
-        let (data, length) = match wr.data {
+        if !inline && matches!(wr.data, SendData::Inline(_)) {
+            return Err(PostSendError::InlineResult { operation });
+        }
+        let (data, mut length) = match wr.data {
             SendData::Sges(sges) => {
                 if sges.len() > caps.max_send_sge as usize {
                     let (count, max) = (sges.len(), caps.max_send_sge);
@@ -227,6 +319,12 @@ impl SendWqe {
                 (WqeData::Inline(SmallVec::from_slice(bytes)), bytes.len() as u64)
             }
         };
+        if let Some(RemoteAddr { addr, .. }) = wr.op.atomic_target() {
+            if length < ATOMIC_LEN || !addr.is_multiple_of(ATOMIC_LEN) {
+                return Err(PostSendError::Atomic { addr, len: length });
+            }
+            length = ATOMIC_LEN;
+        }
         let length = match u32::try_from(length) {
             Ok(short) if short <= MAX_MESSAGE => short,
             _ => return Err(PostSendError::TooLong { len: length }),

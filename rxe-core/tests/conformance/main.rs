@@ -10,6 +10,7 @@
 mod common;
 
 mod addressing;
+mod atomics;
 mod completions;
 mod congestion;
 mod errors;

@@ -351,7 +351,7 @@ fn r13_r14_requests_that_cannot_be_are_refused_and_change_nothing() {
     let mut s = Script::rts();
     let read = SendOp::Read { remote: far(0) };
     let error = try_post(&s, read, SendData::Inline(&[1])).unwrap_err();
-    assert!(matches!(error, PostSendError::Unsupported { .. }));
+    assert_eq!(error, PostSendError::InlineResult { operation: "READ" });
     assert_eq!(error.errno(), errno::EINVAL);
     let sge = s.host.sge(0, 1);
     let error = try_post(&s, SEND, SendData::Sges(&[sge; 5])).unwrap_err();

@@ -8,7 +8,7 @@ use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpCaps, QpState};
 use rxe_core::wc::WcStatus;
 use rxe_core::wq::{RemoteAddr, SendData, SendFlags, SendOp, SendWr};
 use rxe_core::{AsyncEvent, CongestionConfig, Counter, DeviceConfig, Path, Seed};
-use rxe_wire::hdr::{Aeth, Bth, ImmDt, Reth};
+use rxe_wire::hdr::{Aeth, AtomicAckEth, AtomicEth, Bth, ImmDt, Reth};
 use rxe_wire::{Headers, Msn, NakCode, Opcode, PKey, Packet, Psn, Qpn, RKey, RnrTimer, Syndrome};
 
 use crate::common::{Host, init_mask, rtr_mask, rts_mask};
@@ -40,7 +40,9 @@ pub struct P {
     fecn: bool,
     becn: bool,
     reth: Option<Reth>,
+    atomic: Option<AtomicEth>,
     aeth: Option<(Syndrome, u32)>,
+    original: Option<u64>,
     imm: Option<u32>,
     payload: Vec<u8>,
 }
@@ -63,8 +65,14 @@ impl fmt::Debug for P {
         if let Some(reth) = self.reth {
             write!(f, " va 0x{:x} rkey {} len {}", reth.va, reth.rkey, reth.len)?;
         }
+        if let Some(atomic) = self.atomic {
+            write!(f, " {atomic:x?}")?;
+        }
         if let Some((syndrome, msn)) = self.aeth {
             write!(f, " [{syndrome}] msn {msn}")?;
+        }
+        if let Some(original) = self.original {
+            write!(f, " original 0x{original:x}")?;
         }
         if let Some(imm) = self.imm {
             write!(f, " imm 0x{imm:x}")?;
@@ -76,9 +84,24 @@ impl fmt::Debug for P {
 
 impl P {
     fn new(opcode: Opcode, psn: i32, payload: &[u8]) -> Self {
-        let (ack_req, solicited, fecn, becn) = (false, false, false, false);
-        let (reth, aeth, imm, payload) = (None, None, None, payload.to_vec());
-        Self { opcode, psn, ack_req, solicited, fecn, becn, reth, aeth, imm, payload }
+        let bth = Bth::default();
+        let (ack_req, solicited, fecn, becn) = (bth.ack_req, bth.solicited, bth.fecn, bth.becn);
+        let (reth, atomic, aeth, original, imm) = (None, None, None, None, None);
+        let payload = payload.to_vec();
+        Self {
+            opcode,
+            psn,
+            ack_req,
+            solicited,
+            fecn,
+            becn,
+            reth,
+            atomic,
+            aeth,
+            original,
+            imm,
+            payload,
+        }
     }
 
     /// Asks for an acknowledgement.
@@ -152,7 +175,9 @@ impl P {
         };
         let aeth = self.aeth.map(|(syndrome, msn)| Aeth { syndrome, msn: Msn::new(msn) });
         let (reth, imm) = (self.reth, self.imm.map(ImmDt));
-        let headers = Headers { reth, aeth, imm, ..Headers::new(bth) };
+        let (atomic, original) = (self.atomic, self.original);
+        let atomic_ack = original.map(|original| AtomicAckEth { original });
+        let headers = Headers { reth, atomic, aeth, atomic_ack, imm, ..Headers::new(bth) };
         let mut bytes = vec![0; 64];
         let len = headers.write(&mut bytes).unwrap();
         bytes.truncate(len);
@@ -177,7 +202,9 @@ impl P {
             fecn: bth.fecn,
             becn: bth.becn,
             reth: packet.reth(),
+            atomic: packet.atomic_eth(),
             aeth: packet.aeth().map(|aeth| (aeth.syndrome, aeth.msn.get())),
+            original: packet.atomic_ack_eth().map(|ack| ack.original),
             imm: packet.imm(),
             payload: packet.payload().to_vec(),
         }
@@ -235,6 +262,28 @@ pub fn write_last_imm(psn: i32, payload: &[u8], imm: u32) -> P {
 /// A READ request, which always asks for an acknowledgement here.
 pub fn read(psn: i32, from: RemoteAddr, len: u32) -> P {
     P::new(Opcode::RC_READ_REQUEST, psn, &[]).reth(from, len).a()
+}
+
+/// A compare-and-swap, which always asks for an acknowledgement here.
+pub fn cas(psn: i32, to: RemoteAddr, compare: u64, swap_or_add: u64) -> P {
+    let atomic = Some(AtomicEth { va: to.addr, rkey: to.rkey, swap_or_add, compare });
+    P { atomic, ..P::new(Opcode::RC_COMPARE_SWAP, psn, &[]) }.a()
+}
+
+/// A fetch-and-add, which always asks for an acknowledgement here.
+pub fn faa(psn: i32, to: RemoteAddr, add: u64) -> P {
+    P { opcode: Opcode::RC_FETCH_ADD, ..cas(psn, to, 0, add) }
+}
+
+/// The response to an atomic: what the memory held.
+pub fn atomic_ack(psn: i32, msn: u32, original: u64) -> P {
+    let original = Some(original);
+    P { opcode: Opcode::RC_ATOMIC_ACKNOWLEDGE, original, ..ack(psn, msn) }
+}
+
+/// The refusal of an atomic, in the form that some responders give it (R39).
+pub fn atomic_nak(psn: i32, code: NakCode, msn: u32) -> P {
+    P { aeth: nak(psn, code, msn).aeth, ..atomic_ack(psn, msn, 0) }
 }
 
 pub fn ack(psn: i32, msn: u32) -> P {
@@ -332,7 +381,9 @@ impl Script {
             rq_psn: PEER_PSN,
             sq_psn: HOST_PSN,
             dest_qpn: PEER_QPN,
-            access: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ,
+            access: AccessFlags::REMOTE_WRITE
+                | AccessFlags::REMOTE_READ
+                | AccessFlags::REMOTE_ATOMIC,
             av: AddressVector::new(peer, 0),
             max_rd_atomic: 4,
             max_dest_rd_atomic: 4,
@@ -470,6 +521,28 @@ impl Script {
     pub fn read(&mut self, wr_id: u64, length: u32) -> &mut Self {
         self.host.post(wr_id, SendOp::Read { remote: far(0) }, LANDING, length);
         self
+    }
+
+    /// Posts a signaled compare-and-swap of [`far`] memory, with the result at [`LANDING`].
+    pub fn cas(&mut self, wr_id: u64, compare: u64, swap: u64) -> &mut Self {
+        self.host.post(wr_id, SendOp::CompareSwap { remote: far(0), compare, swap }, LANDING, 8);
+        self
+    }
+
+    /// Posts a signaled fetch-and-add to [`far`] memory, with the result at [`LANDING`].
+    pub fn faa(&mut self, wr_id: u64, add: u64) -> &mut Self {
+        self.host.post(wr_id, SendOp::FetchAdd { remote: far(0), add }, LANDING, 8);
+        self
+    }
+
+    /// A number in the host's memory.
+    pub fn word(&self, offset: usize) -> u64 {
+        u64::from_ne_bytes(self.mem(offset, 8).try_into().unwrap())
+    }
+
+    /// Puts a number into the host's memory.
+    pub fn set_word(&self, offset: usize, value: u64) {
+        self.host.buf.write_at(offset, &value.to_ne_bytes()).unwrap();
     }
 
     /// Posts a request with other flags than signaled.
