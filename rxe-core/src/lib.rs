@@ -43,7 +43,7 @@ pub use cq::{CompletionChannel, CompletionQueue, CqId, Notify};
 pub use device::{Device, Port};
 pub use error::{CreateQpError, ModifyQpError};
 pub use event::AsyncEvent;
-pub use path::{Path, Transmit, Unreachable};
+pub use path::{Path, Transmit, TransmitRun, Unreachable};
 pub use qp::QueuePair;
 pub use shard::Shard;
 pub use srq::{SharedReceiveQueue, SrqId};

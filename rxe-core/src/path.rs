@@ -45,6 +45,25 @@ pub struct Transmit {
     pub dest_qpn: Qpn,
 }
 
+/// Consecutive packets that the engine wrote, alike in addressing: what leaves in one batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TransmitRun {
+    /// The first packet. All others are as long as it is, but the last may be shorter.
+    pub first: Transmit,
+    /// Number of packets, at least 1.
+    pub count: u32,
+    /// Bytes of the last packet, from BTH to the last pad byte.
+    pub last_len: usize,
+}
+
+impl TransmitRun {
+    /// Bytes from the start of the first packet to the end of the last one, with `gap` bytes behind
+    /// each.
+    pub const fn len(&self, gap: usize) -> usize {
+        (self.count as usize - 1) * (self.first.len + gap) + self.last_len + gap
+    }
+}
+
 /// An ICMP error that quoted one of our packets: a hint of loss, never a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unreachable {

@@ -9,9 +9,10 @@ use slab::Slab;
 use crate::counters::{Counter, Counters};
 use crate::device::Device;
 use crate::error::{CreateQpError, ModifyQpError};
-use crate::path::{Path, Transmit, Unreachable};
+use crate::path::{Path, Transmit, TransmitRun, Unreachable};
 use crate::qp::machine::{Machine, ShardContext};
 use crate::qp::requester::Emit;
+use crate::qp::run::RunBuf;
 use crate::qp::{QpAttr, QpAttrMask, QpInit, QpType, QueuePair};
 use crate::rng::PublicRng;
 use crate::time::Instant;
@@ -321,8 +322,41 @@ impl Shard {
     ///
     /// When `buf` is shorter than [`Self::MAX_PACKET`] (a bug of the owner).
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut [u8]) -> Option<Transmit> {
+        Some(self.poll_transmit_run(now, buf, 0, 1)?.first)
+    }
+
+    /// As [`poll_transmit`](Self::poll_transmit), for up to `max` packets that can leave in one
+    /// segmented send: all alike in addressing and length, but that the last may be shorter.
+    ///
+    /// They stand in `buf` one behind the other, with `gap` bytes left free behind each.
+    ///
+    /// # Panics
+    ///
+    /// When `buf` is shorter than [`Self::MAX_PACKET`] (a bug of the owner).
+    pub fn poll_transmit_run(
+        &mut self,
+        now: Instant,
+        buf: &mut [u8],
+        gap: usize,
+        max: u32,
+    ) -> Option<TransmitRun> {
         assert!(buf.len() >= Self::MAX_PACKET, "room for the largest packet is needed");
         self.advance(now);
+        let (key, first) = self.next_packet(buf)?;
+        let mut run = RunBuf::new(buf, gap, max.min(self.turn).max(1), first.len);
+        if run.room_for(0) > 0 {
+            let (mut cx, machines) = self.split();
+            machines[key as usize].continue_run(&mut cx, &mut run);
+        }
+        let (count, last_len) = (run.count(), run.last_len());
+        self.cover(key);
+        self.counters.add(Counter::sent_pkts, count.into());
+        self.take_turn(key, count);
+        Some(TransmitRun { first, count, last_len })
+    }
+
+    /// Writes the next packet of whoever's turn it is.
+    fn next_packet(&mut self, buf: &mut [u8]) -> Option<(u32, Transmit)> {
         loop {
             let key = *self.ready.front()?;
             let (mut cx, machines) = self.split();
@@ -336,11 +370,7 @@ impl Shard {
                 if let Emit::Notification(_) = emit {
                     path.traffic_class = cx.device.config().congestion.cnp_traffic_class;
                 }
-                let transmit = Transmit { len, path, dest_qpn: machine.attr.dest_qpn };
-                self.cover(key);
-                self.counters.bump(Counter::sent_pkts);
-                self.take_turn(key);
-                return Some(transmit);
+                return Some((key, Transmit { len, path, dest_qpn: machine.attr.dest_qpn }));
             }
             self.cover(key);
             match (emit, window) {
@@ -361,9 +391,9 @@ impl Shard {
         }
     }
 
-    /// Counts a packet of the turn, and passes the turn on when it is over.
-    fn take_turn(&mut self, key: u32) {
-        self.turn -= 1;
+    /// Counts packets of the turn, and passes the turn on when it is over.
+    fn take_turn(&mut self, key: u32, count: u32) {
+        self.turn -= count;
         if self.turn == 0 {
             self.turn = TURN;
             self.machines[key as usize].requests_first ^= true;

@@ -164,6 +164,14 @@ impl PeerWindow {
             && cost.saturating_add(more.cost) <= self.size
     }
 
+    /// How many more packets of a given cost lie within the window.
+    pub(crate) fn room(&self, cost: u32) -> u32 {
+        let Load { packets, cost: used } = self.in_flight;
+        let by_cost = self.size.saturating_sub(used) / u64::from(cost);
+        // Fits: no more than the smallest packets that the largest window holds.
+        by_cost.min(self.packets.saturating_sub(packets)) as u32
+    }
+
     /// The room that `pending` packets of a given cost wait for once the window is full: a quarter
     /// of it, if they are so many.
     ///

@@ -1,6 +1,6 @@
 //! The buffer that packets are written into on their way from the engine to a link.
 
-use rxe_core::path::{Path, Transmit};
+use rxe_core::path::{Path, Transmit, TransmitRun};
 use rxe_wire::Qpn;
 
 /// Bytes of the invariant CRC that a link appends to each packet (IBA, RoCEv2 annex A17).
@@ -131,6 +131,40 @@ impl TxBatch {
             return None;
         }
         Some(&mut self.bytes[self.end..self.end + Self::MAX_PACKET])
+    }
+
+    /// Space for packets that can join those written last in one segmented send, or for one that
+    /// cannot; `None` when the batch is full.
+    ///
+    /// It is as long as [`Self::MAX_PACKET`] at least, and the bytes there are whatever earlier
+    /// packets left. [`Self::max_run`] tells how many packets may be written.
+    pub fn run_room(&mut self) -> Option<&mut [u8]> {
+        if !self.has_room(Self::MAX_PACKET) {
+            return None;
+        }
+        let taken = if self.run.is_closed { 0 } else { self.run.bytes };
+        let len = (MAX_MESSAGE - taken).max(Self::MAX_PACKET + ICRC_LEN);
+        let end = (self.end + len).min(self.bytes.len());
+        Some(&mut self.bytes[self.end..end])
+    }
+
+    /// How many more packets the batch may have.
+    pub fn max_run(&self) -> u32 {
+        // Fits: it is at most `MAX_PACKETS`.
+        (Self::MAX_PACKETS - self.packets.len()) as u32
+    }
+
+    /// Takes the packets at the start of [`run_room`](Self::run_room), each followed by
+    /// [`ICRC_LEN`] free bytes, as the next ones.
+    ///
+    /// # Panics
+    ///
+    /// As [`commit`](Self::commit).
+    pub fn commit_run(&mut self, run: &TransmitRun) {
+        for _ in 1..run.count {
+            self.commit(run.first);
+        }
+        self.commit(Transmit { len: run.last_len, ..run.first });
     }
 
     fn has_room(&self, len: usize) -> bool {

@@ -304,8 +304,13 @@ pub(crate) struct Span<'a> {
 impl Span<'_> {
     /// Copies the first bytes of the span out into `to`.
     pub(crate) fn read(&self, to: &mut [u8]) -> Result<(), AccessFault> {
+        self.read_at(0, to)
+    }
+
+    /// Copies bytes of the span from `skip` on out into `to`; the caller keeps within the span.
+    pub(crate) fn read_at(&self, skip: usize, to: &mut [u8]) -> Result<(), AccessFault> {
         let Some(region) = self.guard.as_ref() else { return Ok(()) };
-        Ok(shared::read(&*region.backing, self.offset, to)?)
+        Ok(shared::read(&*region.backing, self.offset + skip, to)?)
     }
 
     /// Copies `from` into the first bytes of the span.

@@ -13,6 +13,7 @@ use super::notify::Notifier;
 use super::queue_pair::QueuePair;
 use super::requester::{Emit, Requester, RequesterContext};
 use super::responder::{Responder, ResponderContext, Verdict};
+use super::run::RunBuf;
 use super::send_queue::{EarlyResend, SendQueue};
 use crate::counters::{Counter, Counters};
 use crate::device::Device;
@@ -210,16 +211,8 @@ impl Machine {
         if self.is_silent() && !resends {
             return Emit::Idle;
         }
-        let Some(window) = cx.windows.get(connection.window) else { return Emit::Idle };
-        let requester_cx = RequesterContext {
-            now: cx.now,
-            memory: cx.device.memory(),
-            pd: self.qp.pd(),
-            mtu: self.attr.path_mtu.bytes(),
-            dest_qpn: self.attr.dest_qpn,
-            max_rd_atomic: self.attr.max_rd_atomic.into(),
-            draining: state == QpState::Sqd,
-            window,
+        let Some(requester_cx) = requester_context(&self.qp, &self.attr, cx, connection) else {
+            return Emit::Idle;
         };
         let emit = self.requester.poll_packet(&requester_cx, &mut self.send, buf);
         match emit {
@@ -232,6 +225,30 @@ impl Machine {
             Emit::NoRoom(_) | Emit::Notification(_) => {}
         }
         emit
+    }
+
+    /// Goes on with the run that [`Self::poll_packet`] has begun, while the next packets are like
+    /// the one before.
+    pub(crate) fn continue_run(&mut self, cx: &mut ShardContext<'_>, out: &mut RunBuf<'_>) {
+        if !matches!(self.attr.state, QpState::Rts | QpState::Sqd)
+            || self.timers.is_set(Timer::RnrWait)
+            || self.responder.owes_reply()
+            || self.is_silent()
+            // A limited sender is asked for each packet when it may go.
+            || self.limiter.is_some()
+        {
+            return;
+        }
+        let Some(connection) = self.connection else { return };
+        let Some(requester_cx) = requester_context(&self.qp, &self.attr, cx, &connection) else {
+            return;
+        };
+        let count = out.count();
+        self.requester.continue_message(&requester_cx, &mut self.send, out);
+        if out.count() > count {
+            self.sync_window(cx);
+            self.start_timers(cx);
+        }
     }
 
     fn fail_if_front_failed(&mut self, cx: &mut ShardContext<'_>) {
@@ -547,6 +564,25 @@ impl Machine {
             path.destination == source && path.source == destination && path.gid_type == gid_type
         })
     }
+}
+
+/// What the requester works with; `None` when the connection has no window.
+fn requester_context<'a>(
+    qp: &QueuePair,
+    attr: &QpAttr,
+    cx: &'a ShardContext<'_>,
+    connection: &Connection,
+) -> Option<RequesterContext<'a>> {
+    Some(RequesterContext {
+        now: cx.now,
+        memory: cx.device.memory(),
+        pd: qp.pd(),
+        mtu: attr.path_mtu.bytes(),
+        dest_qpn: attr.dest_qpn,
+        max_rd_atomic: attr.max_rd_atomic.into(),
+        draining: attr.state == QpState::Sqd,
+        window: cx.windows.get(connection.window)?,
+    })
 }
 
 fn responder_context<'a>(

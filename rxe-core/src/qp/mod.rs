@@ -10,6 +10,7 @@ mod queue_pair;
 mod replay;
 pub(crate) mod requester;
 pub(crate) mod responder;
+pub(crate) mod run;
 pub(crate) mod send_queue;
 mod transition;
 

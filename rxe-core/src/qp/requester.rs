@@ -3,6 +3,7 @@
 use rxe_wire::hdr::{AtomicEth, Bth, ImmDt, Reth};
 use rxe_wire::{Opcode, PKey, Position, Psn, Qpn};
 
+use super::run::RunBuf;
 use super::send_queue::{EarlyResend, SendQueue};
 use crate::mem::MemoryTable;
 use crate::pd::PdId;
@@ -10,7 +11,7 @@ use crate::time::Instant;
 use crate::wc::WcStatus;
 use crate::window::{Load, PeerWindow};
 use crate::wq::send::{SendOp, SendWqe, Started, WqeData};
-use crate::wq::{RemoteAddr, gather};
+use crate::wq::{RemoteAddr, gather, gather_span};
 
 /// A packet that asks for no acknowledgement is followed by at most so many like it.
 const UNACKNOWLEDGED_RUN: u32 = 15;
@@ -96,8 +97,7 @@ impl Requester {
             let count = packets_to_chunk_end(&started, packet);
             (build_answered(cx, wqe, &started, packet, count, buf), count)
         } else {
-            let position = position(packet, started.packets);
-            (build_data(cx, wqe, &started, packet, position, true, buf), 1)
+            (build_data(cx, wqe, &started, packet, true, buf), 1)
         };
         match built {
             Ok(len) => {
@@ -173,7 +173,7 @@ impl Requester {
             || fills_window
             || is_rewound
             || self.unacknowledged_run >= UNACKNOWLEDGED_RUN;
-        match build_data(cx, wqe, &started, packet, position, ack_req, buf) {
+        match build_data(cx, wqe, &started, packet, ack_req, buf) {
             Ok(len) => {
                 self.note_sent(cx, queue, psn, ack_req);
                 queue.sent(1);
@@ -183,6 +183,60 @@ impl Requester {
                 queue.wqes[queue.cursor.index].failed = Some(status);
                 Emit::Idle
             }
+        }
+    }
+
+    /// Goes on with the SEND or WRITE of which a packet has just been built: builds the packets
+    /// after it one behind the other, as long as they can leave in one segmented send.
+    ///
+    /// This is [`Self::poll_packet`] for many packets at once: what does not change within a
+    /// message is looked at once.
+    pub(crate) fn continue_message(
+        &mut self,
+        cx: &RequesterContext<'_>,
+        queue: &mut SendQueue,
+        out: &mut RunBuf<'_>,
+    ) {
+        let first = queue.cursor.packet;
+        let Some(wqe) = queue.wqes.get(queue.cursor.index) else { return };
+        let (Some(started), WqeData::Sges(sges)) = (wqe.started, &wqe.data) else { return };
+        if first == 0 || wqe.failed.is_some() || wqe.op.is_read() {
+            return;
+        }
+        let room = cx.window.room(started.packet_cost);
+        let count = room.min(out.room_for(Bth::LEN + cx.mtu)).min(started.packets - first);
+        if count == 0 || queue.early_resend == EarlyResend::Due {
+            return;
+        }
+        let offset = u64::from(first) * cx.mtu as u64;
+        let bytes = (u64::from(count) * cx.mtu as u64).min(u64::from(wqe.length) - offset);
+        let Some(span) = gather_span(cx.memory, cx.pd, sges, offset, bytes) else { return };
+        let (mut built, mut probe) = (0, None);
+        while built < count {
+            let packet = first + built;
+            let ack_req = packet + 1 == started.packets
+                || built + 1 >= room
+                || self.unacknowledged_run >= UNACKNOWLEDGED_RUN;
+            let fill = |payload: &mut [u8]| {
+                let skip = built as usize * cx.mtu;
+                span.read_at(skip, payload).map_err(|_| WcStatus::LocProtErr)
+            };
+            let Some(buf) = out.next() else { break };
+            // What cannot be built here is built, and fails if it must, as a packet by itself.
+            let Ok(len) = write_data(cx, wqe, &started, packet, ack_req, buf, fill) else { break };
+            out.push(len);
+            built += 1;
+            self.unacknowledged_run = if ack_req { 0 } else { self.unacknowledged_run + 1 };
+            if ack_req && probe.is_none() {
+                probe = Some(started.first_psn.plus(packet));
+            }
+        }
+        drop(span);
+        if let Some(psn) = probe {
+            note_probe(cx, queue, psn);
+        }
+        if built > 0 {
+            queue.sent(built);
         }
     }
 
@@ -198,9 +252,14 @@ impl Requester {
             return;
         }
         self.unacknowledged_run = 0;
-        if queue.probe.is_none() && !queue.is_resending() {
-            queue.probe = Some((psn, cx.now));
-        }
+        note_probe(cx, queue, psn);
+    }
+}
+
+/// Measures the round trip with a packet that asks for an acknowledgement, unless it may be a copy.
+fn note_probe(cx: &RequesterContext<'_>, queue: &mut SendQueue, psn: Psn) {
+    if queue.probe.is_none() && !queue.is_resending() {
+        queue.probe = Some((psn, cx.now));
     }
 }
 
@@ -273,13 +332,39 @@ fn build_data(
     wqe: &SendWqe,
     started: &Started,
     packet: u32,
-    position: Position,
     ack_req: bool,
     buf: &mut [u8],
 ) -> Result<usize, WcStatus> {
     let offset = packet as usize * cx.mtu;
+    write_data(cx, wqe, started, packet, ack_req, buf, |payload| match &wqe.data {
+        WqeData::Inline(bytes) => {
+            let end = offset + payload.len();
+            payload.copy_from_slice(bytes.get(offset..end).ok_or(WcStatus::GeneralErr)?);
+            Ok(())
+        }
+        WqeData::Sges(sges) => {
+            gather(cx.memory, cx.pd, sges, offset as u64, payload).map_err(|fault| {
+                tracing::debug!(target: "rxe::req", wr_id = wqe.wr_id, %fault, "cannot read");
+                WcStatus::LocProtErr
+            })
+        }
+    })
+}
+
+/// Writes a SEND or WRITE packet of which `fill` copies the payload.
+fn write_data(
+    cx: &RequesterContext<'_>,
+    wqe: &SendWqe,
+    started: &Started,
+    packet: u32,
+    ack_req: bool,
+    buf: &mut [u8],
+    fill: impl FnOnce(&mut [u8]) -> Result<(), WcStatus>,
+) -> Result<usize, WcStatus> {
+    let offset = packet as usize * cx.mtu;
     let payload_len = (wqe.length as usize - offset).min(cx.mtu);
     let pad = payload_len.wrapping_neg() & 3;
+    let position = position(packet, started.packets);
     let (opcode, reth, imm) = data_headers(wqe, position);
     // A solicited event is asked for by the last packet of a message that takes a receive.
     let takes_receive = imm.is_some() || matches!(wqe.op, SendOp::Send { .. });
@@ -289,18 +374,7 @@ fn build_data(
     let too_short = WcStatus::GeneralErr;
     let headers = write_headers(buf, &bth, reth, imm).ok_or(too_short)?;
     let end = headers + payload_len;
-    let payload = buf.get_mut(headers..end).ok_or(too_short)?;
-    match &wqe.data {
-        WqeData::Inline(bytes) => {
-            payload.copy_from_slice(bytes.get(offset..offset + payload_len).ok_or(too_short)?);
-        }
-        WqeData::Sges(sges) => {
-            gather(cx.memory, cx.pd, sges, offset as u64, payload).map_err(|fault| {
-                tracing::debug!(target: "rxe::req", wr_id = wqe.wr_id, %fault, "cannot read");
-                WcStatus::LocProtErr
-            })?;
-        }
-    }
+    fill(buf.get_mut(headers..end).ok_or(too_short)?)?;
     // R59: the pad is covered by the iCRC, so it must be ours to define.
     buf.get_mut(end..end + pad).ok_or(too_short)?.fill(0);
     Ok(end + pad)

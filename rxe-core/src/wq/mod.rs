@@ -6,7 +6,7 @@ pub(crate) mod send;
 use rxe_wire::LKey;
 use smallvec::SmallVec;
 
-use crate::mem::{AccessFault, AccessFlags, MemoryTable};
+use crate::mem::{AccessFault, AccessFlags, MemoryTable, Span};
 use crate::pd::PdId;
 
 pub use recv::{PostRecvError, RecvWr};
@@ -76,6 +76,32 @@ pub(crate) fn gather(
         let needed = AccessFlags::empty();
         memory.access(lkey.get(), pd, addr, piece.len() as u64, needed)?.read(piece)
     })
+}
+
+/// The bytes `offset..offset + len` of a scatter/gather list, locked for copying them piece after
+/// piece; `None` where they do not lie in one entry, or its key does not allow it.
+///
+/// Whoever gets `None` copies by [`gather`], which finds out what is wrong with which byte.
+pub(crate) fn gather_span<'a>(
+    memory: &'a MemoryTable,
+    pd: PdId,
+    sges: &[Sge],
+    offset: u64,
+    len: u64,
+) -> Option<Span<'a>> {
+    let mut skip = offset;
+    for sge in sges {
+        let length = u64::from(sge.length);
+        if skip < length {
+            // Both are at most 2^32: nothing wraps.
+            let inside = skip + len <= length;
+            let addr = sge.addr.wrapping_add(skip);
+            let span = memory.access(sge.lkey.get(), pd, addr, len, AccessFlags::empty());
+            return if inside { span.ok() } else { None };
+        }
+        skip -= length;
+    }
+    None
 }
 
 /// Copies `from` to bytes `offset..` of a scatter/gather list, under the keys in it.

@@ -24,7 +24,7 @@ use super::clock::Clock;
 use super::open::{OpenLink, OpenLinkError};
 use super::registry::{NoSlotError, SlotGuard, forward};
 use super::sleeper::Sleeper;
-use crate::batch::TxBatch;
+use crate::batch::{ICRC_LEN, TxBatch};
 use crate::host::os_errno;
 use crate::link::{Link, LinkCounters};
 
@@ -207,23 +207,27 @@ impl Core {
         let mut target = None;
         while shard.wants_transmit() && left > 0 {
             let is_first = batch.is_empty();
-            let Some(room) = batch.room() else {
+            let max = batch.max_run();
+            let Some(room) = batch.run_room() else {
                 flush(links, batch, target, now);
                 continue;
             };
-            let Some(transmit) = shard.poll_transmit(now, room) else { break };
-            left -= 1;
-            let source = transmit.path.source;
+            let Some(run) = shard.poll_transmit_run(now, room, ICRC_LEN, max) else { break };
+            left = left.saturating_sub(run.count as usize);
+            let source = run.first.path.source;
             if target != Some(source) && !is_first {
                 // Behind the packets of the other link: copied once, which is rare.
-                let packet = room[..transmit.len].to_vec();
+                let packets = room[..run.len(ICRC_LEN)].to_vec();
                 flush(links, batch, target, now);
-                if !batch.push_copy(&packet, transmit, None) {
-                    tracing::error!(target: "rxe::net", "an empty batch has no room");
+                match batch.run_room().and_then(|room| room.get_mut(..packets.len())) {
+                    Some(room) => room.copy_from_slice(&packets),
+                    None => {
+                        tracing::error!(target: "rxe::net", "an empty batch has no room");
+                        continue;
+                    }
                 }
-            } else {
-                batch.commit(transmit);
             }
+            batch.commit_run(&run);
             target = Some(source);
             if batch.fills_message() {
                 flush(links, batch, target, now);

@@ -1,0 +1,91 @@
+//! Packets taken by the run are those taken one by one.
+#![allow(clippy::unwrap_used)] // a test
+
+mod common;
+
+use common::{Host, exchange, pair};
+use proptest::prelude::*;
+use rxe_core::qp::Mtu;
+use rxe_core::wq::SendOp;
+use rxe_core::{Shard, TransmitRun};
+
+const GAP: usize = 4;
+
+/// All packets that a host has to send, taken by runs of at most `max` that fit into `room` bytes.
+fn transmit_runs(host: &mut Host, max: u32, room: usize) -> Vec<Vec<u8>> {
+    let mut buf = vec![0; room.max(Shard::MAX_PACKET)];
+    let mut packets = Vec::new();
+    while let Some(run) = host.shard.poll_transmit_run(host.now, &mut buf, GAP, max) {
+        let TransmitRun { first, count, last_len } = run;
+        assert!((1..=max).contains(&count) && last_len <= first.len);
+        assert!(run.len(GAP) <= buf.len() + GAP);
+        for index in 0..count {
+            let len = if index + 1 == count { last_len } else { first.len };
+            let at = index as usize * (first.len + GAP);
+            packets.push(buf[at..at + len].to_vec());
+        }
+    }
+    packets
+}
+
+fn post(host: &mut Host, peer: &Host, lengths: &[u32]) {
+    for (wr_id, &length) in lengths.iter().enumerate() {
+        let op = match wr_id % 3 {
+            0 => SendOp::Write { remote: peer.remote(0), imm: None },
+            1 => SendOp::Write { remote: peer.remote(0), imm: Some(7) },
+            _ => SendOp::Send { imm: Some(9) },
+        };
+        host.post(wr_id as u64, op, 0, length);
+    }
+}
+
+proptest! {
+    #[test]
+    fn runs_are_packets_in_a_row(
+        lengths in prop::collection::vec(0_u32..40_000, 1..6),
+        max in 1_u32..80,
+        room in 0_usize..70_000,
+        mtu in prop::sample::select(&[Mtu::M256, Mtu::M1024, Mtu::M4096][..]),
+    ) {
+        let (mut one, mut one_peer) = pair(mtu);
+        let (mut many, mut many_peer) = pair(mtu);
+        for host in [&mut one_peer, &mut many_peer] {
+            for wr_id in 0..6 {
+                host.post_recv(wr_id, 0, 40_000);
+            }
+        }
+        for (host, peer) in [(&mut one, &one_peer), (&mut many, &many_peer)] {
+            host.pattern(0, 40_000, 5);
+            post(host, peer, &lengths);
+        }
+        // Addresses differ from host to host, and keys.
+        let payload = |bytes: &Vec<u8>| (bytes[0], bytes[8..12].to_vec(), bytes[28.min(bytes.len())..].to_vec());
+        loop {
+            let singly = one.transmit();
+            let runs = transmit_runs(&mut many, max, room);
+            prop_assert_eq!(
+                singly.iter().map(|(_, bytes)| payload(bytes)).collect::<Vec<_>>(),
+                runs.iter().map(payload).collect::<Vec<_>>()
+            );
+            if singly.is_empty() {
+                break;
+            }
+            let path = singly[0].0.path;
+            for packet in &singly {
+                one_peer.receive(packet);
+            }
+            for bytes in &runs {
+                many_peer.shard.handle_packet(many_peer.now, &path, bytes);
+            }
+            for (host, peer) in [(&mut one, &mut one_peer), (&mut many, &mut many_peer)] {
+                for packet in peer.transmit() {
+                    host.receive(&packet);
+                }
+            }
+        }
+        exchange(&mut one, &mut one_peer);
+        exchange(&mut many, &mut many_peer);
+        prop_assert_eq!(one.completions().len(), lengths.len());
+        prop_assert_eq!(many.completions().len(), lengths.len());
+    }
+}
