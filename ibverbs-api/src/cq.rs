@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
-use rxe_core::cq::{CompletionQueue as CoreQueue, CqId, CreateCqError};
+use rxe_core::cq::{CompletionQueue as CoreQueue, CqId, CreateCqError, Moderation, ResizeCqError};
 use rxe_core::wc::WorkCompletion;
 use rxe_net::runtime::Runner;
 
@@ -80,10 +80,33 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// [`InUse`] with the queue, while a queue pair completes there (R50), or another handle is
-    /// there.
+    /// [`InUse`] with the queue, while a queue pair completes there (R50), another handle is there,
+    /// or events of it are not acknowledged (where C waits for [`Self::ack_events`]).
     pub fn destroy(self) -> Result<(), InUse<Self>> {
+        if self.inner.core.unacknowledged_events() > 0 {
+            return Err(InUse { what: "completion queue", object: self });
+        }
         InUse::unwrap("completion queue", self.inner, |inner| Self { inner })
+    }
+
+    /// Changes how many entries it holds, and returns the real number (`ibv_resize_cq`).
+    ///
+    /// # Errors
+    ///
+    /// [`ResizeCqError`]; all completions in it stay, also when it is resized (R52).
+    pub fn resize(&self, entries: u32) -> Result<u32, ResizeCqError> {
+        self.inner.core.resize(entries)
+    }
+
+    /// Sets how far events lag behind completions (`ibv_modify_cq`).
+    pub fn moderate(&self, moderation: Moderation) {
+        self.inner.core.moderate(moderation);
+    }
+
+    /// Says that `count` events that were taken from the channel have been dealt with
+    /// (`ibv_ack_cq_events`); needed before [`Self::destroy`], not before it is dropped.
+    pub fn ack_events(&self, count: u32) {
+        self.inner.core.ack_events(count);
     }
 
     /// Its identifier, as channels and events name it.

@@ -17,6 +17,8 @@
 //! | `ibv_create_cq` | [`Context::create_cq`] |
 //! | `ibv_poll_cq` | [`CompletionQueue::poll`] |
 //! | `ibv_req_notify_cq` | [`CompletionQueue::req_notify`] |
+//! | `ibv_resize_cq`, `ibv_modify_cq` | [`CompletionQueue::resize`], [`CompletionQueue::moderate`] |
+//! | `ibv_ack_cq_events` | [`CompletionQueue::ack_events`] |
 //! | `ibv_create_srq`, `_modify_srq`, `_query_srq` | [`ProtectionDomain::create_srq`], [`SharedReceiveQueue`] |
 //! | `ibv_post_srq_recv` | [`SharedReceiveQueue::post_recv`] |
 //! | `ibv_create_qp` | [`ProtectionDomain::create_qp`] |
@@ -103,7 +105,7 @@ pub use qp::{ConnectAttr, QpInit, QueuePair};
 pub use srq::SharedReceiveQueue;
 
 pub use gid_table::{Gid, GidEntry, GidType, QueryGidError, QueryGidTableError};
-pub use rxe_core::cq::{CqId, CreateCqError};
+pub use rxe_core::cq::{CqId, CreateCqError, Moderation, ResizeCqError};
 pub use rxe_core::device::AllocPdError;
 pub use rxe_core::error::{CreateQpError, ModifyQpError};
 pub use rxe_core::event::AsyncEvent;

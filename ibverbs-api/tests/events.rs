@@ -297,14 +297,19 @@ fn r52_an_overflow_is_an_asynchronous_event() {
     for id in 0..6 {
         small.recv(id, &[]);
     }
-    for id in 0..6 {
+    for id in 0..4 {
         other.post(id, SEND, &[]);
         other.done();
     }
+    other.post(4, SEND, &[]);
+    let refused = other.cq.wait_one(LONG).unwrap();
+    assert_eq!(refused.status, WcStatus::RemOpErr, "its completion is lost, so it has not arrived");
     let events: Vec<_> =
         std::iter::from_fn(|| two.context.wait_event(Duration::from_millis(100)).ok()).collect();
     assert!(events.contains(&AsyncEvent::CqErr(small.cq.id())), "{events:?}");
     assert_eq!(events.iter().filter(|event| event.event_type() == 0).count(), 1, "once");
+    assert!(events.contains(&AsyncEvent::QpFatal(small.qp.qpn())), "{events:?}");
+    assert_eq!(small.qp.state(), QpState::Err);
     assert!(!is_readable(&two.context.event_fd()));
     assert_eq!(small.cq.poll(10, &mut Vec::new()), 4, "what was there is kept");
 }
@@ -343,4 +348,73 @@ fn the_first_packet_in_rtr_is_an_event() {
     assert_eq!(two.context.wait_event(LONG).unwrap(), AsyncEvent::CommEst(two.qp.qpn()));
     one.done();
     two.done();
+}
+
+#[test]
+fn one_channel_serves_several_queues_and_events_are_acknowledged() {
+    let (setup, context, far) = (Setup::default(), open(), open());
+    let channel = context.create_channel().unwrap();
+    let ends = [0, 1, 2].map(|_| End::new(&context, &setup, Some(&channel)));
+    let senders = [0, 1, 2].map(|_| End::new(&far, &setup, None));
+    for (end, sender) in ends.iter().zip(&senders) {
+        connect(&setup, (&context, &end.qp), (&far, &sender.qp));
+        end.recv(1, &[]);
+        end.cq.req_notify(false);
+    }
+    for i in [2, 0, 1] {
+        senders[i].post(1, SEND, &[]);
+        senders[i].done();
+        assert_eq!(channel.wait(LONG).unwrap(), ends[i].cq.id());
+        ends[i].done();
+    }
+    let [End { qp, cq, .. }, ..] = ends;
+    drop(qp);
+    let cq = cq.destroy().unwrap_err().object;
+    cq.ack_events(1);
+    cq.destroy().unwrap();
+}
+
+#[test]
+fn moderated_events_lag_and_come() {
+    let Sleepers { ends: [one, two], channels: [_, channel] } = sleepers(&Setup::default());
+    let send = |count| {
+        for _ in 0..count {
+            two.recv(1, &[]);
+            one.post(1, SEND, &[]);
+            one.done();
+        }
+    };
+    two.cq.moderate(Moderation { count: 3, period_us: u16::MAX });
+    two.cq.req_notify(false);
+    let start = Instant::now();
+    send(3);
+    assert_eq!(channel.wait(LONG).unwrap(), two.cq.id());
+    let by_count = start.elapsed();
+    // Nobody polls: the background thread ends the period.
+    two.cq.req_notify(false);
+    let start = Instant::now();
+    send(1);
+    assert_eq!(channel.wait(LONG).unwrap(), two.cq.id());
+    let by_period = start.elapsed();
+    assert!(by_period >= Duration::from_micros(65_535), "{by_period:?}, by count {by_count:?}");
+}
+
+#[test]
+fn r52_a_queue_that_grows_keeps_what_is_in_it() {
+    let (one, two) = pair(&Setup { cqe: 2, ..Setup::default() });
+    for id in 0..6 {
+        two.recv(id, &[]);
+    }
+    let send = |ids: std::ops::Range<u64>| {
+        for id in ids {
+            one.post(id, SEND, &[]);
+            one.done();
+        }
+    };
+    send(0..2);
+    assert_eq!(two.cq.resize(6).unwrap(), 6);
+    send(2..6);
+    assert!(two.cq.resize(5).is_err());
+    let ids: Vec<_> = (0..6).map(|_| two.done().wr_id).collect();
+    assert_eq!(ids, [0, 1, 2, 3, 4, 5]);
 }

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::Mutex;
 
 use crate::event::{AsyncEvent, EventQueue};
-use crate::wc::WorkCompletion;
+use crate::time::Instant;
+use crate::wc::{WcStatus, WorkCompletion};
 
 /// Wakes whoever waits for something, for instance by writing to an eventfd.
 ///
@@ -51,10 +52,61 @@ impl CreateCqError {
     }
 }
 
+/// Why a completion queue cannot be resized (`ibv_resize_cq`); it is as before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResizeCqError {
+    /// The number of entries is 0 or above the limit.
+    #[error("{entries} entries asked for, but a completion queue has 1 to {max} (max_cqe)")]
+    Entries {
+        /// Entries asked for.
+        entries: u32,
+        /// The limit (`max_cqe`).
+        max: u32,
+    },
+    /// More completions wait than would fit (R52).
+    #[error("{entries} entries are too few for the {waiting} completions that wait: poll first")]
+    BelowWaiting {
+        /// Entries asked for.
+        entries: u32,
+        /// Completions in the queue.
+        waiting: u32,
+    },
+    /// It has overflowed, and takes nothing more.
+    #[error("the completion queue has overflowed, and completions were lost: make another one")]
+    Overflowed,
+}
+
+impl ResizeCqError {
+    /// The errno that `ibv_resize_cq` returns.
+    pub fn errno(&self) -> i32 {
+        crate::errno::EINVAL
+    }
+}
+
+/// How far events lag behind completions (`struct ibv_moderate_cq`).
+///
+/// The event that was asked for comes with completion number `count` since then, or `period_us`
+/// after the first one, whichever is first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Moderation {
+    /// Completions for one event; 0 and 1 mean that events do not lag.
+    pub count: u16,
+    /// The longest lag in microseconds; 0 means that only the count ends it.
+    pub period_us: u16,
+}
+
 /// Where the notifications of one or more completion queues arrive (`struct ibv_comp_channel`).
 pub struct CompletionChannel {
-    pending: Mutex<VecDeque<CqId>>,
+    pending: Mutex<VecDeque<Pending>>,
     waker: Arc<dyn Notify>,
+}
+
+/// An event that nobody has taken yet.
+struct Pending {
+    cq: CqId,
+    /// The queue's count of events taken.
+    taken: Arc<AtomicU32>,
 }
 
 impl fmt::Debug for CompletionChannel {
@@ -71,17 +123,20 @@ impl CompletionChannel {
 
     /// Takes the oldest event: the queue that it concerns.
     pub fn take(&self) -> Option<CqId> {
-        self.pending.lock().pop_front()
+        let Pending { cq, taken } = self.pending.lock().pop_front()?;
+        taken.fetch_add(1, Ordering::AcqRel);
+        Some(cq)
     }
 
     /// Drops the events of a queue that is going away.
     pub fn forget(&self, cq: CqId) {
-        self.pending.lock().retain(|&pending| pending != cq);
+        self.pending.lock().retain(|pending| pending.cq != cq);
     }
 
-    // Bounded by the number of queues: a queue is disarmed by its event.
-    fn push(&self, cq: CqId) {
-        self.pending.lock().push_back(cq);
+    // Bounded by the number of queues, as long as events are taken: a queue is disarmed by its
+    // event.
+    fn push(&self, pending: Pending) {
+        self.pending.lock().push_back(pending);
         self.waker.notify();
     }
 }
@@ -97,32 +152,71 @@ enum Armed {
 #[derive(Debug)]
 struct Ring {
     entries: VecDeque<WorkCompletion>,
+    capacity: u32,
     armed: Armed,
+    /// A completion was lost: nothing is taken any more.
     overflowed: bool,
+    moderation: Moderation,
+    /// Completions since it was armed, of those that it is armed for.
+    counted: u32,
+    /// When the event comes, however few they are.
+    event_at: Option<Instant>,
+    /// A shard calls [`CompletionQueue::handle_period`] in time.
+    is_watched: bool,
+}
+
+/// What became of a completion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pushed {
+    /// It waits to be polled, and the event it raises, if any, has been raised.
+    Done,
+    /// The event is to come later: the shard must ask [`CompletionQueue::begin_period`].
+    Lags,
+    /// The queue has overflowed: the queue pair fails.
+    Lost,
 }
 
 /// A completion queue (`struct ibv_cq`), shared by all shards.
+///
+/// A completion that finds it full is lost, and never silently: the queue has failed then.
+/// `CQ_ERR` is raised once, what is in the queue can still be polled, nothing more is taken, and
+/// each queue pair that would complete there goes to the error state with `QP_FATAL`. (Linux's
+/// driver raises `CQ_ERR` each time, and lets the queue pairs go on.)
 #[derive(Debug)]
 pub struct CompletionQueue {
     id: CqId,
-    capacity: u32,
+    max_cqe: u32,
     ring: Mutex<Ring>,
     channel: Option<Arc<CompletionChannel>>,
     events: Arc<EventQueue>,
     /// Queue pairs that complete here (R50).
     users: AtomicU32,
+    /// Events that were taken from the channel, and those of them that were acknowledged.
+    taken: Arc<AtomicU32>,
+    acknowledged: AtomicU32,
 }
 
 impl CompletionQueue {
     pub(crate) fn new(
         id: CqId,
         capacity: u32,
+        max_cqe: u32,
         channel: Option<Arc<CompletionChannel>>,
         events: Arc<EventQueue>,
     ) -> Self {
-        let entries = VecDeque::with_capacity(capacity.min(4096) as usize);
-        let ring = Mutex::new(Ring { entries, armed: Armed::No, overflowed: false });
-        Self { id, capacity, ring, channel, events, users: AtomicU32::new(0) }
+        let ring = Mutex::new(Ring {
+            entries: VecDeque::with_capacity(capacity.min(4096) as usize),
+            capacity,
+            armed: Armed::No,
+            overflowed: false,
+            moderation: Moderation::default(),
+            counted: 0,
+            event_at: None,
+            is_watched: false,
+        });
+        let (users, acknowledged) = (AtomicU32::new(0), AtomicU32::new(0));
+        let taken = Arc::default();
+        Self { id, max_cqe, ring, channel, events, users, taken, acknowledged }
     }
 
     /// Its identifier, as channels and events name it.
@@ -132,7 +226,7 @@ impl CompletionQueue {
 
     /// Entries that it holds at most (`cqe`).
     pub fn capacity(&self) -> u32 {
-        self.capacity
+        self.ring.lock().capacity
     }
 
     /// The channel given at creation.
@@ -151,6 +245,63 @@ impl CompletionQueue {
 
     pub(crate) fn detach(&self) {
         self.users.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Changes how many entries it holds, and returns the real number (`ibv_resize_cq`).
+    ///
+    /// All completions in it stay (R52).
+    ///
+    /// # Errors
+    ///
+    /// [`ResizeCqError`]; it is as before.
+    pub fn resize(&self, entries: u32) -> Result<u32, ResizeCqError> {
+        let max = self.max_cqe;
+        if entries == 0 || entries > max {
+            return Err(ResizeCqError::Entries { entries, max });
+        }
+        let mut ring = self.ring.lock();
+        if ring.overflowed {
+            return Err(ResizeCqError::Overflowed);
+        }
+        // Fits: no more than `max_cqe`.
+        let waiting = ring.entries.len() as u32;
+        if entries < waiting {
+            return Err(ResizeCqError::BelowWaiting { entries, waiting });
+        }
+        ring.capacity = entries;
+        ring.entries.shrink_to(entries as usize);
+        Ok(entries)
+    }
+
+    /// Sets how far events lag behind completions (`ibv_modify_cq`).
+    ///
+    /// An event that lags at this moment comes at once.
+    pub fn moderate(&self, moderation: Moderation) {
+        let mut ring = self.ring.lock();
+        ring.moderation = moderation;
+        if ring.counted > 0 {
+            self.raise(&mut ring);
+        }
+    }
+
+    /// How far events lag behind completions.
+    pub fn moderation(&self) -> Moderation {
+        self.ring.lock().moderation
+    }
+
+    /// Says that `count` events that were taken from the channel have been dealt with
+    /// (`ibv_ack_cq_events`). More than were taken count as all of them.
+    pub fn ack_events(&self, count: u32) {
+        let taken = self.taken.load(Ordering::Acquire);
+        let add = |acked: u32| Some(acked.wrapping_add(count.min(taken.wrapping_sub(acked))));
+        // It cannot fail: `add` always has a value.
+        let _ = self.acknowledged.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
+    }
+
+    /// Events that were taken from the channel and not acknowledged yet.
+    pub fn unacknowledged_events(&self) -> u32 {
+        let acknowledged = self.acknowledged.load(Ordering::Acquire);
+        self.taken.load(Ordering::Acquire).wrapping_sub(acknowledged)
     }
 
     /// Moves up to `max` completions, oldest first, to the end of `to`; returns how many.
@@ -186,28 +337,64 @@ impl CompletionQueue {
     }
 
     /// Adds a completion; `solicited` says that it ends a receive whose sender asked for an event.
-    ///
-    /// On overflow the completion is lost, the queue is marked, and `CQ_ERR` is raised once: never
-    /// a silent loss (R52).
-    pub(crate) fn push(&self, wc: WorkCompletion, solicited: bool) {
+    pub(crate) fn push(&self, wc: WorkCompletion, solicited: bool) -> Pushed {
         let mut ring = self.ring.lock();
-        if ring.entries.len() >= self.capacity as usize {
-            if !std::mem::replace(&mut ring.overflowed, true) {
-                self.events.push(AsyncEvent::CqErr(self.id));
-            }
-            return;
+        // R52: never silently. After a gap nothing more is taken: it would look as if complete.
+        if ring.overflowed {
+            return Pushed::Lost;
+        }
+        if ring.entries.len() >= ring.capacity as usize {
+            ring.overflowed = true;
+            self.events.push(AsyncEvent::CqErr(self.id));
+            return Pushed::Lost;
         }
         ring.entries.push_back(wc);
-        let raise = match ring.armed {
+        let counts = match ring.armed {
             Armed::No => false,
-            Armed::Solicited => solicited || wc.status != crate::wc::WcStatus::Success,
+            Armed::Solicited => solicited || wc.status != WcStatus::Success,
             Armed::Any => true,
         };
-        if raise {
-            ring.armed = Armed::No;
-            if let Some(channel) = &self.channel {
-                channel.push(self.id);
-            }
+        if !counts {
+            return Pushed::Done;
         }
+        ring.counted += 1;
+        if ring.counted >= u32::from(ring.moderation.count) {
+            self.raise(&mut ring);
+            return Pushed::Done;
+        }
+        let is_timed = ring.event_at.is_some() || ring.moderation.period_us == 0;
+        if is_timed { Pushed::Done } else { Pushed::Lags }
+    }
+
+    /// Raises the event that was asked for.
+    fn raise(&self, ring: &mut Ring) {
+        ring.armed = Armed::No;
+        ring.counted = 0;
+        ring.event_at = None;
+        if let Some(channel) = &self.channel {
+            channel.push(Pending { cq: self.id, taken: self.taken.clone() });
+        }
+    }
+
+    /// Starts the period after [`Pushed::Lags`]; when to call [`Self::handle_period`], unless some
+    /// shard will do so already.
+    pub(crate) fn begin_period(&self, now: Instant) -> Option<Instant> {
+        let mut ring = self.ring.lock();
+        if ring.counted == 0 || ring.event_at.is_some() {
+            return None;
+        }
+        let at = now.plus_nanos(u64::from(ring.moderation.period_us) * 1000);
+        ring.event_at = Some(at);
+        (!std::mem::replace(&mut ring.is_watched, true)).then_some(at)
+    }
+
+    /// Raises the event that is due; when to call this again, if another one lags since then.
+    pub(crate) fn handle_period(&self, now: Instant) -> Option<Instant> {
+        let mut ring = self.ring.lock();
+        if ring.event_at.is_some_and(|at| at <= now) {
+            self.raise(&mut ring);
+        }
+        ring.is_watched = ring.event_at.is_some();
+        ring.event_at
     }
 }

@@ -183,7 +183,7 @@ impl Device {
         }
         let id = self.cqs.lock().take(max_cq).ok_or(CreateCqError::TooMany { max: max_cq })?;
         let events = self.events.clone();
-        Ok(Arc::new(CompletionQueue::new(CqId(id), entries, channel, events)))
+        Ok(Arc::new(CompletionQueue::new(CqId(id), entries, max_cqe, channel, events)))
     }
 
     /// Frees the number of a completion queue that is going away (`ibv_destroy_cq`).

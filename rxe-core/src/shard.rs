@@ -1,12 +1,13 @@
 //! A shard: queue pairs, their timers and what they have to send, run by one thread at a time.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rxe_wire::{PKey, Packet, Qpn, Service};
 use slab::Slab;
 
 use crate::counters::{Counter, Counters};
+use crate::cq::{CompletionQueue, CqId};
 use crate::device::Device;
 use crate::error::{CreateQpError, ModifyQpError};
 use crate::path::{Path, Transmit, TransmitRun, Unreachable};
@@ -47,6 +48,8 @@ pub struct Shard {
     /// Packets that the first of `ready` may still send in its turn.
     turn: u32,
     deadlines: DeadlineIndex,
+    /// Completion queues with an event that lags, and when it comes.
+    periods: BTreeMap<(Instant, CqId), Arc<CompletionQueue>>,
     now: Instant,
 }
 
@@ -76,6 +79,7 @@ impl Shard {
             ready: VecDeque::new(),
             turn: TURN,
             deadlines: DeadlineIndex::default(),
+            periods: BTreeMap::new(),
             now: Instant::ZERO,
         }
     }
@@ -285,6 +289,7 @@ impl Shard {
     /// Handles all timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.advance(now);
+        self.end_periods();
         let now = self.now;
         while let Some((at, key)) = self.deadlines.pop_due(now) {
             let (mut cx, machines) = self.split();
@@ -299,7 +304,8 @@ impl Shard {
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called; may be early, never late.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.deadlines.next()
+        let period = self.periods.first_key_value().map(|(&(at, _), _)| at);
+        self.deadlines.next().into_iter().chain(period).min()
     }
 
     /// Whether [`poll_transmit`](Self::poll_transmit) may have something.
@@ -446,7 +452,40 @@ impl Shard {
     }
 
     fn cover(&mut self, key: u32) {
+        if self.machines[key as usize].qp.needs_attention() {
+            self.attend(key);
+        }
         self.deadlines.cover(key, &mut self.machines[key as usize].timers);
+    }
+
+    /// Does what completion queues want after completions of a queue pair.
+    #[cold]
+    fn attend(&mut self, key: u32) {
+        let (mut cx, machines) = self.split();
+        let machine = &mut machines[key as usize];
+        if machine.qp.has_lost_completion() {
+            machine.fail_by_overflow(&mut cx);
+        }
+        // After that: what was flushed may want something too.
+        let lagging = machine.qp.take_wants();
+        for cq in lagging {
+            if let Some(at) = cq.begin_period(self.now) {
+                self.periods.insert((at, cq.id()), cq);
+            }
+        }
+    }
+
+    /// Raises the events of completion queues that have lagged long enough.
+    fn end_periods(&mut self) {
+        while let Some(entry) = self.periods.first_entry() {
+            if entry.key().0 > self.now {
+                return;
+            }
+            let cq = entry.remove();
+            if let Some(at) = cq.handle_period(self.now) {
+                self.periods.insert((at, cq.id()), cq);
+            }
+        }
     }
 
     fn make_ready(&mut self, key: u32) {

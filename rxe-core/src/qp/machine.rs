@@ -515,9 +515,21 @@ impl Machine {
         self.enter_error(cx);
     }
 
+    /// A completion found its queue full: it is lost, and no other may follow as if it were not
+    /// (R52).
+    pub(crate) fn fail_by_overflow(&mut self, cx: &mut ShardContext<'_>) {
+        if self.attr.state != QpState::Err {
+            self.enter_error(cx);
+        }
+    }
+
     /// Moves to the error state and flushes both queues, in order (R47).
     pub(crate) fn enter_error(&mut self, cx: &mut ShardContext<'_>) {
         let was_in_error = self.attr.state == QpState::Err;
+        if !was_in_error && self.qp.has_lost_completion() {
+            // Nothing else tells of it.
+            cx.device.events().push(AsyncEvent::QpFatal(self.qp.qpn()));
+        }
         self.attr.state = QpState::Err;
         self.qp.set_state(QpState::Err);
         self.timers.stop_all();

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use rxe_wire::Qpn;
+use smallvec::SmallVec;
 
 use super::attr::{QpState, QpType};
-use crate::cq::CompletionQueue;
+use crate::cq::{CompletionQueue, Pushed};
 use crate::pd::PdId;
 use crate::srq::SharedReceiveQueue;
 use crate::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
@@ -85,6 +86,19 @@ pub struct QueuePair {
     receives: Mutex<RecvQueue>,
     /// The shard has been told that there is something, and has not looked yet.
     kicked: AtomicBool,
+    /// A completion queue wants something of the shard.
+    attention: AtomicBool,
+    /// What it is.
+    wants: Mutex<CqWants>,
+}
+
+/// What completion queues want of the shard, after completions of a queue pair.
+#[derive(Debug, Default)]
+struct CqWants {
+    /// A completion was lost.
+    lost: bool,
+    /// These raise an event later.
+    lagging: SmallVec<[Arc<CompletionQueue>; 2]>,
 }
 
 impl QueuePair {
@@ -104,6 +118,8 @@ impl QueuePair {
             posted: Mutex::new(VecDeque::new()),
             receives: Mutex::new(receives),
             kicked: AtomicBool::new(false),
+            attention: AtomicBool::new(false),
+            wants: Mutex::default(),
         }
     }
 
@@ -249,7 +265,7 @@ impl QueuePair {
             source_qpn: Qpn::new(0),
             flags: WcFlags::empty(),
         };
-        self.init.send_cq.push(wc, false);
+        self.complete(&self.init.send_cq, wc, false);
     }
 
     /// Ends a receive request that got no message.
@@ -265,7 +281,44 @@ impl QueuePair {
             source_qpn: Qpn::new(0),
             flags: WcFlags::empty(),
         };
-        self.init.recv_cq.push(wc, false);
+        self.complete(&self.init.recv_cq, wc, false);
+    }
+
+    /// Ends a receive request that got a message; false when its completion is lost.
+    pub(crate) fn complete_recv(&self, wc: WorkCompletion, solicited: bool) -> bool {
+        self.complete(&self.init.recv_cq, wc, solicited)
+    }
+
+    /// Puts a completion into a queue; false when it is lost.
+    fn complete(&self, cq: &Arc<CompletionQueue>, wc: WorkCompletion, solicited: bool) -> bool {
+        let pushed = cq.push(wc, solicited);
+        if pushed == Pushed::Done {
+            return true;
+        }
+        let mut wants = self.wants.lock();
+        match pushed {
+            Pushed::Lost => wants.lost = true,
+            Pushed::Lags if wants.lagging.iter().any(|known| Arc::ptr_eq(known, cq)) => {}
+            Pushed::Lags | Pushed::Done => wants.lagging.push(cq.clone()),
+        }
+        self.attention.store(true, Ordering::Release);
+        pushed != Pushed::Lost
+    }
+
+    /// Whether [`Self::take_wants`] has anything.
+    pub(crate) fn needs_attention(&self) -> bool {
+        self.attention.load(Ordering::Acquire)
+    }
+
+    /// Whether a completion was lost, and the shard has not seen to it.
+    pub(crate) fn has_lost_completion(&self) -> bool {
+        self.needs_attention() && self.wants.lock().lost
+    }
+
+    /// Takes the completion queues whose event comes later; the losses have been seen to.
+    pub(crate) fn take_wants(&self) -> SmallVec<[Arc<CompletionQueue>; 2]> {
+        self.attention.store(false, Ordering::Release);
+        std::mem::take(&mut *self.wants.lock()).lagging
     }
 }
 

@@ -379,13 +379,13 @@ impl Responder {
         *offset += payload.len() as u64;
         // Fits: `check_length` holds it to 2^31.
         let received = *offset as u32;
-        self.advance(1);
         if packet.info().position.is_end()
             && let Inbound::Send { wqe, .. } =
                 std::mem::replace(&mut self.inbound, Inbound::Between)
         {
-            self.finish_message(cx, packet, Some(wqe), WcOpcode::Recv, received);
+            self.finish_message(cx, packet, Some(wqe), WcOpcode::Recv, received)?;
         }
+        self.advance(1);
         Ok(())
     }
 
@@ -409,18 +409,18 @@ impl Responder {
                 .and_then(|span| span.write(payload))
                 .map_err(|fault| self.access_refused(cx, &fault))?;
         }
-        self.advance(1);
         if packet.info().position.is_end() {
             self.inbound = Inbound::Between;
             let taken = self.taken.take();
             // R38: the bytes written.
-            self.finish_message(cx, packet, taken, WcOpcode::RecvRdmaWithImm, total);
+            self.finish_message(cx, packet, taken, WcOpcode::RecvRdmaWithImm, total)?;
         } else {
             // `check_length` made sure that the payload is shorter than what is left.
             let len = payload.len();
             let (va, left) = (va.wrapping_add(len as u64), left - len as u32);
             self.inbound = Inbound::Write { va, rkey, left, total };
         }
+        self.advance(1);
         Ok(())
     }
 
@@ -494,10 +494,11 @@ impl Responder {
         wqe: Option<RecvWqe>,
         opcode: WcOpcode,
         byte_len: u32,
-    ) {
-        self.msn = self.msn.next();
-        cx.counters.bump(Counter::rdma_recvs);
-        let Some(wqe) = wqe else { return };
+    ) -> Result<(), Refusal> {
+        let Some(wqe) = wqe else {
+            self.note_message(cx);
+            return Ok(());
+        };
         let imm = packet.imm();
         let wc = WorkCompletion {
             wr_id: wqe.wr_id,
@@ -510,7 +511,18 @@ impl Responder {
             source_qpn: cx.dest_qpn,
             flags: if imm.is_some() { WcFlags::WITH_IMM } else { WcFlags::empty() },
         };
-        cx.qp.recv_cq().push(wc, packet.bth().solicited);
+        if !cx.qp.complete_recv(wc, packet.bth().solicited) {
+            // R52: a message of which nobody learns has not arrived.
+            let (code, status) = (NakCode::RemoteOperationalError, WcStatus::GeneralErr);
+            return Err(Refusal::Nak { code, status });
+        }
+        self.note_message(cx);
+        Ok(())
+    }
+
+    fn note_message(&mut self, cx: &ResponderContext<'_>) {
+        self.msn = self.msn.next();
+        cx.counters.bump(Counter::rdma_recvs);
     }
 
     /// Owes an acknowledgement of everything up to `psn`; one that waits already is extended.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rxe_core::cq::CreateCqError;
 use rxe_core::qp::{QpCaps, QpInit, QpType};
-use rxe_core::{AsyncEvent, CompletionChannel, CompletionQueue, CreateQpError, Notify, errno};
+use rxe_core::{CompletionChannel, CompletionQueue, CreateQpError, Notify, errno};
 
 use crate::script::*;
 
@@ -75,21 +75,6 @@ fn solicited_events_are_for_solicited_and_failed_completions() {
     s.host.cq.req_notify(true);
     s.rx(&send_only(0, &[]));
     assert!(channel.take().is_some());
-}
-
-#[test]
-fn r52_overflow_raises_an_event_and_keeps_what_is_there() {
-    let (mut s, _, _) = script(2);
-    for wr_id in 1..=4 {
-        s.recv(wr_id, 8);
-    }
-    let id = s.host.cq.id();
-    for psn in 0..2 {
-        s.rx(&send_only(psn, &[]));
-    }
-    s.events([]);
-    s.rx(&send_only(2, &[])).rx(&send_only(3, &[]));
-    s.events([AsyncEvent::CqErr(id)]).done([(1, Success), (2, Success)]);
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod addressing;
 mod atomics;
 mod completions;
 mod congestion;
+mod cq;
 mod errors;
 mod hostile;
 mod requester;
