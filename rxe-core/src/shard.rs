@@ -126,6 +126,7 @@ impl Shard {
         if self.machines.len() >= max as usize {
             return Err(CreateQpError::TooMany { max });
         }
+        // R55: from here on nothing fails, so packets never find half a queue pair.
         while self.by_number[usize::from(self.next_number)] != 0 {
             self.next_number = self.next_number.wrapping_add(1);
         }
@@ -146,6 +147,7 @@ impl Shard {
     /// What is owed to the peer should be sent first: see
     /// [`poll_transmit`](Self::poll_transmit).
     pub fn destroy_qp(&mut self, qpn: Qpn) {
+        // R19: what the link has taken is the link's, so nothing has to be waited for.
         let Some(key) = self.find(qpn) else { return };
         self.by_number[(qpn.get() & 0xffff) as usize] = 0;
         let mut machine = self.machines.remove(key as usize);

@@ -4,7 +4,8 @@
 //! - [`netns`] makes network namespaces and veth pairs, as root or in a user namespace;
 //! - [`binary`] builds the command once, [`process`] runs programs with a time limit;
 //! - [`capture`] and [`tshark`] take captures and read them, [`scratch`] has a folder for files;
-//! - [`sim`] plays whole devices on a network in memory, from a seed.
+//! - [`sim`] plays whole devices on a network in memory, from a seed;
+//! - [`rules`] finds where the rules of `docs/rules.md` are implemented and tested.
 //!
 //! The contract: what a test has made is gone when its value is dropped. Where the machine lacks
 //! what a test wants, the test says so and is left out, but fails under `CI=true`. Nothing here is
@@ -16,6 +17,7 @@ pub mod binary;
 pub mod capture;
 pub mod netns;
 pub mod process;
+pub mod rules;
 pub mod scratch;
 pub mod sim;
 pub mod tshark;

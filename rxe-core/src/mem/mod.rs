@@ -154,6 +154,7 @@ impl MemoryTable {
         let chunks = (max as usize + 1).div_ceil(CHUNK);
         Self {
             chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
+            // R44: 24 bits of index, so keys stay unique as far as the limit goes.
             // Index 0 stays unused: a key of 0 is what programs pass when they have none.
             allocator: Mutex::new(Allocator { free: Vec::new(), next: 1, rng }),
             max,
@@ -193,6 +194,7 @@ impl MemoryTable {
         {
             return Err(RegMrError::NeedsLocalWrite { access });
         }
+        // R55: nothing fails behind this.
         let (index, variant) = self.allocate()?;
         let region = Region { variant, pd, iova, length, access, offset, backing };
         let slot = self.slot_or_grow(index);

@@ -430,6 +430,39 @@ mod tests {
         assert_eq!(all, [0; 16]);
     }
 
+    /// A reader that waits for the last byte, as programs do, finds all bytes before it.
+    #[test]
+    #[cfg_attr(miri, ignore = "bytes are written and a word is read at the same time")]
+    fn r61_the_last_byte_appears_last() {
+        const LEN: usize = 4096;
+        let (memory, seen) = (DmaBuf::zeroed(LEN), AtomicU64::new(0));
+        let mut torn = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=2000_u64 {
+                    let len = 8 * (1 + round as usize * 37 % (LEN / 8));
+                    memory.write_at(LEN - len, &vec![round as u8; len]).unwrap();
+                    while seen.load(Ordering::Acquire) != round {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            for round in 1..=2000_u64 {
+                let len = 8 * (1 + round as usize * 37 % (LEN / 8));
+                while memory.load_u64(LEN - 8).unwrap().to_ne_bytes()[7] != round as u8 {
+                    std::hint::spin_loop();
+                }
+                let mut bytes = vec![0; len];
+                memory.read_at(LEN - len, &mut bytes).unwrap();
+                seen.store(round, Ordering::Release);
+                if bytes.iter().any(|&byte| byte != round as u8) {
+                    torn.push((round, len));
+                }
+            }
+        });
+        assert_eq!(torn, [], "rounds, with their lengths, whose last byte was not the last");
+    }
+
     #[test]
     fn atomics_are_those_of_the_processor() {
         let memory = DmaBuf::zeroed(16);

@@ -234,6 +234,7 @@ fn take_payload(
     received: u32,
     packet: &Packet<'_>,
 ) -> Result<(), WcStatus> {
+    // R3: the place follows from what was received, however often the READ was asked for again.
     let offset = u64::from(received) * cx.mtu as u64;
     let missing = u64::from(wqe.length) - offset;
     let payload = packet.payload();

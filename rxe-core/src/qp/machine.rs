@@ -298,6 +298,7 @@ impl Machine {
         }
         match self.attr.state {
             QpState::Rtr | QpState::Rts | QpState::Sqd => {}
+            // R37: what comes in the error state is not executed, nor executed again.
             QpState::Reset | QpState::Init | QpState::Sqe | QpState::Err => {
                 return cx.counters.bump(Counter::drop_wrong_state);
             }

@@ -1,8 +1,8 @@
 //! States of a queue pair: what may be posted, what is answered, what is flushed.
 
-use rxe_core::qp::{QpAttr, QpAttrMask, QpState};
+use rxe_core::qp::{QpAttr, QpAttrMask, QpCaps, QpInit, QpState};
 use rxe_core::wq::{PostRecvError, PostSendError, RecvWr, SendData, SendFlags, SendOp, SendWr};
-use rxe_core::{AsyncEvent, Counter, errno};
+use rxe_core::{AsyncEvent, Counter, CreateQpError, errno};
 use rxe_wire::{NakCode, RKey};
 
 use crate::script::*;
@@ -115,6 +115,41 @@ fn r50_completion_queues_count_their_users() {
     shard.destroy_qp(qp.qpn());
     drop(qp);
     assert_eq!(cq.users(), 0);
+}
+
+#[test]
+fn r19_a_queue_pair_goes_with_what_it_had_to_send() {
+    let mut s = Script::rts();
+    s.recv(10, 1).send(1, 10 * 256).read(2, 1);
+    // It sends no more than the first packet.
+    let mut buf = vec![0; rxe_core::Shard::MAX_PACKET];
+    assert!(s.host.shard.poll_transmit(s.host.now, &mut buf).is_some());
+    assert!(s.host.shard.wants_transmit());
+    let qpn = s.qpn();
+    s.host.shard.destroy_qp(qpn);
+    assert!(!s.host.shard.wants_transmit());
+    // What comes for it is dropped, and none of its timers does anything.
+    s.rx(&ack(0, 1)).rx(&send_only(0, &[1]).a()).wait(10 * ACK_TIMEOUT).quiet().done([]).events([]);
+    assert_eq!(s.host.shard.poll_timeout(), None, "no timer is left");
+    assert_eq!(s.count(Counter::drop_no_such_qp), 2);
+}
+
+#[test]
+fn r55_what_could_not_be_made_leaves_nothing_behind() {
+    let mut s = Script::rts();
+    let init = s.host.qp.init().clone();
+    let caps = QpCaps { max_send_wr: s.host.device.limits().max_qp_wr + 1, ..init.caps };
+    let refused = s.host.shard.create_qp(QpInit { caps, ..init.clone() });
+    assert!(matches!(refused, Err(CreateQpError::Capacity { what: "max_send_wr", .. })));
+    assert_eq!(s.host.cq.users(), 2, "nothing else completes here");
+    // The number that it would have had is not taken, nor found.
+    let next = s.host.shard.create_qp(init).unwrap().qpn();
+    assert_eq!(next.get() & 0xffff, (s.qpn().get() + 1) & 0xffff);
+    s.host.shard.destroy_qp(next);
+    let mut bytes = s.request_bytes(&send_only(0, &[1]).a());
+    bytes[5..8].copy_from_slice(&next.get().to_be_bytes()[1..]);
+    s.rx_bytes(&bytes).quiet();
+    assert_eq!(s.count(Counter::drop_no_such_qp), 1);
 }
 
 #[test]
