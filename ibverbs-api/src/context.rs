@@ -10,7 +10,7 @@ use gid_table::{Gid, GidEntry, GidTable, QueryGidTableError};
 use rand_core::{OsRng, TryRngCore};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::config::{DeviceConfig, Seed};
-use rxe_core::counters::Counter;
+use rxe_core::counters::{Counter, CounterValues};
 use rxe_core::cq::CreateCqError;
 use rxe_core::device::{AllocPdError, Device as CoreDevice, Port};
 use rxe_core::event::AsyncEvent;
@@ -251,7 +251,15 @@ impl Context {
         self.inner.event_fd.as_fd()
     }
 
-    /// What the engine has counted, by the names of Linux's driver.
+    /// What the engine has counted, over all queue pairs, by the names of Linux's driver
+    /// (`rdma statistic show`); also what was of no queue pair, such as packets for none.
+    ///
+    /// Prints itself, a line for each counter that is not 0.
+    pub fn counters(&self) -> CounterValues {
+        self.inner.core.counters()
+    }
+
+    /// One of [`Self::counters`].
     pub fn counter(&self, counter: Counter) -> u64 {
         self.inner.core.counter(counter)
     }

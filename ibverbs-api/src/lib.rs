@@ -119,7 +119,7 @@ pub use rxe_core::wq::{
     MAX_MESSAGE, PostRecvError, PostSendError, RecvWr, RemoteAddr, SendData, SendFlags, SendOp,
     SendWr, Sge,
 };
-pub use rxe_core::{CongestionConfig, Counter, Limits, Seed};
+pub use rxe_core::{CongestionConfig, Counter, CounterValues, Limits, Seed};
 pub use rxe_net::link::LinkCounters;
 pub use rxe_net::runtime::{LinkOptions, ModifyError, OpenLinkError, OptionsError, StartError};
 pub use rxe_net::udp::{BindError, BufferSizes};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rxe_core::counters::CounterValues;
 use rxe_core::error::CreateQpError;
 use rxe_core::mem::AccessFlags;
 use rxe_core::qp::{
@@ -184,6 +185,16 @@ impl QueuePair {
     /// [`QueryError::NoSuchQp`], which cannot happen while this handle is there.
     pub fn query(&self) -> Result<QpAttr, QueryError> {
         self.runner.query_qp(self.core.qpn()).ok_or(QueryError::NoSuchQp)
+    }
+
+    /// What it has counted since it was made, by the names of Linux's driver
+    /// (`rdma statistic qp show`).
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError::NoSuchQp`] when it is gone.
+    pub fn counters(&self) -> Result<CounterValues, QueryError> {
+        self.runner.qp_counters(self.core.qpn()).ok_or(QueryError::NoSuchQp)
     }
 
     /// Moves a new RC queue pair through INIT and RTR to RTS.

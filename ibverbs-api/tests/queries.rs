@@ -136,3 +136,22 @@ fn numbers_of_queue_pairs_differ_and_name_their_slot() {
     qpns.dedup();
     assert_eq!(qpns.len(), 20);
 }
+
+#[test]
+fn counters_of_a_device_and_of_a_queue_pair() {
+    let (one, two) = pair(&Setup::default());
+    let (from, to) = (one.register(4096), two.register(4096));
+    let write = SendOp::Write { remote: to.remote_addr(0), imm: None };
+    one.post(1, write, &[from.sge(0..4096)]);
+    one.done();
+    let (own, all) = (one.qp.counters().unwrap(), one.context.counters());
+    // A packet may be sent again where threads are late, and the last answer be still on its way.
+    assert!(own.get(Counter::sent_pkts) >= 4, "{own}");
+    assert!(own.get(Counter::rcvd_pkts) >= 1, "{own}");
+    assert_eq!(own.get(Counter::rdma_sends), 1);
+    assert_eq!(all.get(Counter::rdma_sends), 1);
+    assert_eq!(two.qp.counters().unwrap().get(Counter::rdma_recvs), 1);
+    // One that does nothing counts nothing, and shares the counters of the device.
+    let idle = End::new(&one.context, &Setup::default(), None);
+    assert_eq!(idle.qp.counters().unwrap(), CounterValues::default());
+}

@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gid_table::GidTable;
 use parking_lot::{Mutex, RwLock};
 
 use crate::config::{DeviceConfig, Limits};
-use crate::counters::{Counter, Counters};
+use crate::counters::{Counter, CounterValues, Counters};
 use crate::cq::{CompletionChannel, CompletionQueue, CqId, CreateCqError};
 use crate::error::BusyError;
 use crate::event::{AsyncEvent, EventQueue};
@@ -74,6 +74,8 @@ pub struct Device {
     cqs: Mutex<Numbers>,
     srqs: Mutex<Numbers>,
     counters: Mutex<Vec<Arc<Counters>>>,
+    /// Times that a port went down.
+    link_downs: AtomicU64,
 }
 
 /// Numbers given out, each to one object at a time.
@@ -110,6 +112,7 @@ impl Device {
             cqs: Mutex::default(),
             srqs: Mutex::default(),
             counters: Mutex::default(),
+            link_downs: AtomicU64::new(0),
             config,
         })
     }
@@ -149,6 +152,9 @@ impl Device {
     /// Where the device is lost, whoever runs its shards moves their queue pairs to the error state
     /// too.
     pub fn raise(&self, event: AsyncEvent) {
+        if let AsyncEvent::PortErr(_) = event {
+            self.link_downs.fetch_add(1, Ordering::Relaxed);
+        }
         self.events.push(event);
     }
 
@@ -228,8 +234,16 @@ impl Device {
         counters
     }
 
-    /// A counter, summed over all shards.
+    /// All counters, summed over all shards.
+    pub fn counters(&self) -> CounterValues {
+        let mut sum = CounterValues::default();
+        sum.set(Counter::link_downed, self.link_downs.load(Ordering::Relaxed));
+        self.counters.lock().iter().for_each(|counters| sum += counters.values());
+        sum
+    }
+
+    /// One of [`Self::counters`].
     pub fn counter(&self, counter: Counter) -> u64 {
-        self.counters.lock().iter().map(|counters| counters.get(counter)).sum()
+        self.counters().get(counter)
     }
 }

@@ -14,6 +14,25 @@
 //! goes on. The same calls with the same times and seed give the same packets. Registered
 //! memory is touched in [`mem`] alone, the one place with `unsafe`.
 //!
+//! # What it tells
+//!
+//! [`Counter`]s, per device and per queue pair ([`Device::counters`], [`Shard::qp_counters`]), and
+//! events of `tracing`, by target:
+//!
+//! | target | level | what |
+//! |---|---|---|
+//! | `rxe::qp` | debug | a queue pair changes its state, by request or by an error |
+//! | `rxe::req` | debug | a request cannot be built: its memory cannot be read |
+//! | `rxe::comp` | debug | a request fails, or data that was READ cannot be stored |
+//! | `rxe::retry` | debug | something is sent again: a NAK, an RNR NAK, the short timer, the ACK timer |
+//! | `rxe::resp` | debug | a NAK is sent, with what it is about, or a message cannot be stored |
+//! | `rxe::congestion` | debug | a CNP slows a queue pair down, and to what |
+//! | `rxe::event` | debug | an asynchronous event is raised |
+//! | `rxe::recv` | trace | a packet is dropped, with the reason |
+//!
+//! The layer below adds `rxe::net`, the one above `rxe::gid`. `RUST_LOG=rxe::retry=debug` is how
+//! the command `urxe` is asked for them.
+//!
 //! Counterpart of `drivers/infiniband/sw/rxe` in Linux.
 #![deny(unsafe_code)]
 
@@ -38,7 +57,7 @@ mod window;
 pub mod wq;
 
 pub use config::{CongestionConfig, DeviceConfig, Limits, Seed};
-pub use counters::{Counter, Counters};
+pub use counters::{Counter, CounterValues, Counters};
 pub use cq::{CompletionChannel, CompletionQueue, CqId, Notify};
 pub use device::{Device, Port};
 pub use error::{CreateQpError, ModifyQpError};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rxe_wire::{PKey, Packet, Qpn, Service};
 use slab::Slab;
 
-use crate::counters::{Counter, Counters};
+use crate::counters::{Counter, CounterValues, Counters, Tally};
 use crate::cq::{CompletionQueue, CqId};
 use crate::device::Device;
 use crate::error::{CreateQpError, ModifyQpError};
@@ -39,6 +39,8 @@ pub struct Shard {
     slot: u8,
     counters: Arc<Counters>,
     machines: Slab<Machine>,
+    /// What each queue pair has counted, by slab key.
+    qp_counters: Vec<Counters>,
     /// Slab key plus 1 by the low 16 bits of the QPN; 0 for none.
     by_number: Box<[u32]>,
     /// Low 16 bits of the next QPN to try.
@@ -73,6 +75,7 @@ impl Shard {
             slot,
             counters,
             machines: Slab::new(),
+            qp_counters: Vec::new(),
             by_number: vec![0; 1 << 16].into_boxed_slice(),
             next_number,
             windows: Windows::default(),
@@ -97,6 +100,16 @@ impl Shard {
     /// What this shard has counted.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
+    }
+
+    /// What a queue pair has counted since it was made; states and resets do not matter.
+    pub fn qp_counters(&self, qpn: Qpn) -> Option<CounterValues> {
+        Some(self.qp_counters[self.find(qpn)? as usize].values())
+    }
+
+    /// Counts packets that [`poll_transmit`](Self::poll_transmit) gave and the host dropped (R18).
+    pub fn count_send_errors(&self, packets: usize) {
+        self.counters.add(Counter::send_err, packets as u64);
     }
 
     /// Makes a queue pair (`ibv_create_qp`), in the RESET state.
@@ -138,6 +151,11 @@ impl Shard {
         // Fits: there are at most 2^16.
         let key = entry.key() as u32;
         entry.insert(Machine::new(key, qp.clone()));
+        // A key is free, or the next one.
+        match self.qp_counters.get_mut(key as usize) {
+            Some(counters) => *counters = Counters::default(),
+            None => self.qp_counters.push(Counters::default()),
+        }
         self.by_number[usize::from(number)] = key + 1;
         Ok(qp)
     }
@@ -151,7 +169,7 @@ impl Shard {
         let Some(key) = self.find(qpn) else { return };
         self.by_number[(qpn.get() & 0xffff) as usize] = 0;
         let mut machine = self.machines.remove(key as usize);
-        let (mut cx, _) = self.split();
+        let (mut cx, _) = self.split(key);
         let window = machine.connection.map(|connection| connection.window);
         machine.disconnect(&mut cx);
         if machine.is_ready {
@@ -179,7 +197,7 @@ impl Shard {
     ) -> Result<(), ModifyQpError> {
         self.advance(now);
         let key = self.find(qpn).ok_or(ModifyQpError::NoSuchQp(qpn))?;
-        let (mut cx, machines) = self.split();
+        let (mut cx, machines) = self.split(key);
         let machine = &mut machines[key as usize];
         let window = machine.connection.map(|connection| connection.window);
         machine.modify(&mut cx, attr, mask)?;
@@ -234,7 +252,8 @@ impl Shard {
         };
         match self.admit(path, &packet) {
             Ok(key) => {
-                let (mut cx, machines) = self.split();
+                let (mut cx, machines) = self.split(key);
+                cx.counters.qp.bump(Counter::rcvd_pkts);
                 let machine = &mut machines[key as usize];
                 if is_marked(path, &packet) {
                     machine.handle_mark(&mut cx);
@@ -246,6 +265,9 @@ impl Shard {
                 tracing::trace!(target: "rxe::recv", reason = counter.name(),
                     qpn = %packet.bth().dest_qpn, "packet dropped");
                 self.counters.bump(counter);
+                if let Some(key) = self.find(packet.bth().dest_qpn) {
+                    self.qp_counters[key as usize].bump(counter);
+                }
             }
         }
     }
@@ -294,7 +316,7 @@ impl Shard {
         self.end_periods();
         let now = self.now;
         while let Some((at, key)) = self.deadlines.pop_due(now) {
-            let (mut cx, machines) = self.split();
+            let (mut cx, machines) = self.split(key);
             let Some(machine) = machines.get_mut(key as usize) else { continue };
             DeadlineIndex::reached(at, &mut machine.timers);
             while let Some(timer) = machine.timers.take_due(now) {
@@ -350,24 +372,25 @@ impl Shard {
     ) -> Option<TransmitRun> {
         assert!(buf.len() >= Self::MAX_PACKET, "room for the largest packet is needed");
         self.advance(now);
-        let (key, first) = self.next_packet(buf)?;
+        let (key, first, is_own) = self.next_packet(buf)?;
         let mut run = RunBuf::new(buf, gap, max.min(self.turn).max(1), first.len);
-        if run.room_for(0) > 0 {
-            let (mut cx, machines) = self.split();
+        let (mut cx, machines) = self.split(key);
+        if is_own && run.room_for(0) > 0 {
             machines[key as usize].continue_run(&mut cx, &mut run);
         }
         let (count, last_len) = (run.count(), run.last_len());
+        cx.counters.add(Counter::sent_pkts, count.into());
         self.cover(key);
-        self.counters.add(Counter::sent_pkts, count.into());
         self.take_turn(key, count);
         Some(TransmitRun { first, count, last_len })
     }
 
-    /// Writes the next packet of whoever's turn it is.
-    fn next_packet(&mut self, buf: &mut [u8]) -> Option<(u32, Transmit)> {
+    /// Writes the next packet of whoever's turn it is; also says whether it has the addressing of
+    /// its queue pair, as CNPs have not.
+    fn next_packet(&mut self, buf: &mut [u8]) -> Option<(u32, Transmit, bool)> {
         loop {
             let key = *self.ready.front()?;
-            let (mut cx, machines) = self.split();
+            let (mut cx, machines) = self.split(key);
             let machine = &mut machines[key as usize];
             let window = machine.connection.as_ref().map(|connection| connection.window);
             let emit = machine.poll_packet(&mut cx, buf);
@@ -378,7 +401,8 @@ impl Shard {
                 if let Emit::Notification(_) = emit {
                     path.traffic_class = cx.device.config().congestion.cnp_traffic_class;
                 }
-                return Some((key, Transmit { len, path, dest_qpn: machine.attr.dest_qpn }));
+                let transmit = Transmit { len, path, dest_qpn: machine.attr.dest_qpn };
+                return Some((key, transmit, matches!(emit, Emit::Packet(_))));
             }
             self.cover(key);
             match (emit, window) {
@@ -463,7 +487,7 @@ impl Shard {
     /// Does what completion queues want after completions of a queue pair.
     #[cold]
     fn attend(&mut self, key: u32) {
-        let (mut cx, machines) = self.split();
+        let (mut cx, machines) = self.split(key);
         let machine = &mut machines[key as usize];
         if machine.qp.has_lost_completion() {
             machine.fail_by_overflow(&mut cx);
@@ -525,8 +549,10 @@ impl Shard {
         self.now = self.now.max(now);
     }
 
-    fn split(&mut self) -> (ShardContext<'_>, &mut Slab<Machine>) {
-        let Self { now, device, counters, windows, machines, .. } = self;
+    /// What the queue pair `key` works with, and all queue pairs.
+    fn split(&mut self, key: u32) -> (ShardContext<'_>, &mut Slab<Machine>) {
+        let Self { now, device, counters, qp_counters, windows, machines, .. } = self;
+        let counters = Tally { shard: counters, qp: &qp_counters[key as usize] };
         (ShardContext { now: *now, device, counters, windows }, machines)
     }
 }

@@ -15,7 +15,7 @@ use super::requester::{Emit, Requester, RequesterContext};
 use super::responder::{Responder, ResponderContext, Verdict};
 use super::run::RunBuf;
 use super::send_queue::{EarlyResend, SendQueue};
-use crate::counters::{Counter, Counters};
+use crate::counters::{Counter, Tally};
 use crate::device::Device;
 use crate::event::AsyncEvent;
 use crate::path::Path;
@@ -33,7 +33,7 @@ const SILENT_AFTER: u32 = 3;
 pub(crate) struct ShardContext<'a> {
     pub(crate) now: Instant,
     pub(crate) device: &'a Device,
-    pub(crate) counters: &'a Counters,
+    pub(crate) counters: Tally<'a>,
     pub(crate) windows: &'a mut Windows,
 }
 
@@ -289,7 +289,7 @@ impl Machine {
         if packet.info().is_response() {
             // R58.
             if !matches!(self.attr.state, QpState::Rts | QpState::Sqd) {
-                return cx.counters.bump(Counter::drop_wrong_state);
+                return self.note_drop(cx, Counter::drop_wrong_state);
             }
             return self.handle_response(cx, packet);
         }
@@ -300,7 +300,7 @@ impl Machine {
             QpState::Rtr | QpState::Rts | QpState::Sqd => {}
             // R37: what comes in the error state is not executed, nor executed again.
             QpState::Reset | QpState::Init | QpState::Sqe | QpState::Err => {
-                return cx.counters.bump(Counter::drop_wrong_state);
+                return self.note_drop(cx, Counter::drop_wrong_state);
             }
         }
         if self.attr.state == QpState::Rtr && !std::mem::replace(&mut self.established, true) {
@@ -310,6 +310,13 @@ impl Machine {
         if self.responder.handle_request(&responder_cx, packet) == Verdict::Fail {
             self.enter_error(cx);
         }
+    }
+
+    /// Counts a packet that is dropped.
+    fn note_drop(&self, cx: &ShardContext<'_>, reason: Counter) {
+        tracing::trace!(target: "rxe::recv", reason = reason.name(), qpn = %self.qp.qpn(),
+            "packet dropped");
+        cx.counters.bump(reason);
     }
 
     fn handle_response(&mut self, cx: &mut ShardContext<'_>, packet: &Packet<'_>) {
@@ -343,7 +350,7 @@ impl Machine {
             (Operation::ReadResponse, _) => {
                 self.completer.handle_response(&completer_cx, &mut self.send, packet, done)
             }
-            _ => return cx.counters.bump(Counter::drop_stale_response),
+            _ => return self.note_drop(cx, Counter::drop_stale_response),
         };
         self.apply(cx, outcome);
     }
@@ -358,9 +365,11 @@ impl Machine {
         }
         match disposition {
             Disposition::Go => {}
-            Disposition::Ignore(counter) => cx.counters.bump(counter),
+            Disposition::Ignore(counter) => self.note_drop(cx, counter),
             Disposition::Rewind => {
                 cx.counters.bump(Counter::rcvd_seq_err);
+                tracing::debug!(target: "rxe::retry", qpn = %self.qp.qpn(),
+                    psn = %self.send.una(), "the peer misses a packet: sends again from there");
                 let now = cx.now;
                 if let Some(window) = self.window(cx) {
                     window.on_loss(now);
@@ -369,6 +378,8 @@ impl Machine {
             }
             Disposition::BackOff(timer) => {
                 cx.counters.bump(Counter::rcvd_rnr_err);
+                tracing::debug!(target: "rxe::retry", qpn = %self.qp.qpn(),
+                    psn = %self.send.una(), pause = timer.as_nanos(), "the peer is not ready");
                 self.rewind(cx);
                 self.timers.stop(Timer::AckTimeout);
                 self.timers.stop(Timer::EarlyResend);
@@ -455,6 +466,8 @@ impl Machine {
             Timer::RnrWait | Timer::Pace => {}
             Timer::EarlyResend if self.send.is_outstanding() => {
                 cx.counters.bump(Counter::early_resend);
+                tracing::debug!(target: "rxe::retry", qpn = %self.qp.qpn(),
+                    psn = %self.send.una(), "silence: sends the oldest packet again");
                 self.completer.early_resends += 1;
                 self.send.early_resend = EarlyResend::Due;
                 self.sync_window(cx);
@@ -466,6 +479,9 @@ impl Machine {
                     return self.fail(cx, WcStatus::RetryExcErr);
                 }
                 cx.counters.bump(Counter::completer_retry_err);
+                tracing::debug!(target: "rxe::retry", qpn = %self.qp.qpn(),
+                    psn = %self.send.una(), timeouts = self.completer.timeouts,
+                    retry_cnt = self.attr.retry_cnt, "ACK timeout: sends all again");
                 self.completer.timeouts += 1;
                 let now = cx.now;
                 if let Some(window) = self.window(cx) {
@@ -526,11 +542,13 @@ impl Machine {
 
     /// Moves to the error state and flushes both queues, in order (R47).
     pub(crate) fn enter_error(&mut self, cx: &mut ShardContext<'_>) {
-        let was_in_error = self.attr.state == QpState::Err;
+        let from = self.attr.state;
+        let was_in_error = from == QpState::Err;
         if !was_in_error && self.qp.has_lost_completion() {
             // Nothing else tells of it.
             cx.device.events().push(AsyncEvent::QpFatal(self.qp.qpn()));
         }
+        tracing::debug!(target: "rxe::qp", qpn = %self.qp.qpn(), ?from, "enters the error state");
         self.attr.state = QpState::Err;
         self.qp.set_state(QpState::Err);
         self.timers.stop_all();
@@ -602,7 +620,7 @@ fn responder_context<'a>(
     qp: &'a QueuePair,
     attr: &QpAttr,
     device: &'a Device,
-    counters: &'a Counters,
+    counters: Tally<'a>,
 ) -> ResponderContext<'a> {
     ResponderContext {
         memory: device.memory(),

@@ -8,7 +8,7 @@ use rxe_wire::{Msn, NakCode, Opcode, Operation, PKey, Packet, Psn, Qpn, RKey, Rn
 
 use super::QueuePair;
 use super::replay::{AtomicRecord, ReadRecord, Record, ReplayRing};
-use crate::counters::{Counter, Counters};
+use crate::counters::{Counter, Tally};
 use crate::event::{AsyncEvent, EventQueue};
 use crate::mem::{AccessFault, AccessFlags, Atomic, MemoryTable};
 use crate::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
@@ -22,7 +22,7 @@ pub(crate) struct ResponderContext<'a> {
     pub(crate) memory: &'a MemoryTable,
     pub(crate) qp: &'a QueuePair,
     pub(crate) events: &'a EventQueue,
-    pub(crate) counters: &'a Counters,
+    pub(crate) counters: Tally<'a>,
     pub(crate) mtu: usize,
     pub(crate) access: AccessFlags,
     pub(crate) dest_qpn: Qpn,
@@ -565,8 +565,8 @@ impl Responder {
     ) -> Verdict {
         match refusal {
             Refusal::Answered => Verdict::Go,
-            Refusal::Silent(counter) => {
-                cx.counters.bump(counter);
+            Refusal::Silent(reason) => {
+                note_drop(cx, reason);
                 Verdict::Go
             }
             Refusal::OutOfSequence => {
@@ -610,9 +610,10 @@ impl Responder {
     /// R21: says once what is missing, then nothing until it comes.
     fn report(&mut self, cx: &ResponderContext<'_>, syndrome: Syndrome) {
         if std::mem::replace(&mut self.reported, true) {
-            cx.counters.bump(Counter::drop_after_nak);
-            return;
+            return note_drop(cx, Counter::drop_after_nak);
         }
+        tracing::debug!(target: "rxe::resp", qpn = %cx.qp.qpn(), psn = %self.expected, %syndrome,
+            "request refused for now");
         self.push_nak(syndrome);
     }
 
@@ -689,6 +690,13 @@ fn is_answered(packet: &Packet<'_>) -> bool {
         packet.info().operation,
         Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd
     )
+}
+
+/// Counts a packet that is dropped.
+fn note_drop(cx: &ResponderContext<'_>, reason: Counter) {
+    tracing::trace!(target: "rxe::recv", reason = reason.name(), qpn = %cx.qp.qpn(),
+        "packet dropped");
+    cx.counters.bump(reason);
 }
 
 fn invalid_request(status: WcStatus) -> Refusal {

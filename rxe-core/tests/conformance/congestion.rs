@@ -36,6 +36,26 @@ fn a_marked_packet_gives_one_cnp_an_interval() {
 }
 
 #[test]
+fn queue_pairs_count_for_themselves() {
+    let mut s = Script::rts();
+    s.recv(1, 64).rx(&send_only(0, &[1]).fecn()).tx([cnp()]);
+    // For this queue pair, but not of its service.
+    let mut bytes = s.request_bytes(&send_only(0, &[]));
+    bytes[0] = 0x24;
+    s.rx_bytes(&bytes);
+    // For none.
+    bytes[7] ^= 1;
+    s.rx_bytes(&bytes);
+    let own = s.host.shard.qp_counters(s.qpn()).unwrap();
+    let expected = "sent_pkts 1\nrcvd_pkts 1\nnp_ecn_marked_roce_packets 1\nnp_cnp_sent 1\n\
+        rdma_recvs 1\ndrop_wrong_service 1\n";
+    assert_eq!(own.to_string(), expected);
+    let all = s.host.device.counters();
+    assert_eq!((all.get(Counter::rcvd_pkts), all.get(Counter::drop_no_such_qp)), (3, 1));
+    assert_eq!(s.host.shard.qp_counters(rxe_wire::Qpn::new(0)), None);
+}
+
+#[test]
 fn other_ecn_bits_are_no_mark() {
     let mut s = Script::rts();
     for (number, traffic_class) in [0, 1, 2, 0xfc].into_iter().enumerate() {
@@ -210,4 +230,12 @@ fn the_pace_ends_with_the_connection() {
     s.enter_rts();
     s.write(2, 10 * MTU as u32);
     assert_eq!(s.sent().len(), 10);
+}
+
+#[test]
+fn a_port_that_goes_down_is_counted() {
+    let s = Script::rts();
+    s.host.device.raise(rxe_core::AsyncEvent::PortErr(1));
+    s.host.device.raise(rxe_core::AsyncEvent::PortActive(1));
+    assert_eq!(s.host.device.counter(Counter::link_downed), 1);
 }

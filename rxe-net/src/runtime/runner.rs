@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use crossbeam_queue::{ArrayQueue, SegQueue};
 use gid_table::{Gid, GidEntry};
 use parking_lot::{Mutex, MutexGuard};
+use rxe_core::counters::CounterValues;
 use rxe_core::cq::Notify;
 use rxe_core::device::Device;
 use rxe_core::error::{CreateQpError, ModifyQpError};
@@ -209,7 +210,7 @@ impl Core {
             let is_first = batch.is_empty();
             let max = batch.max_run();
             let Some(room) = batch.run_room() else {
-                flush(links, batch, target, now);
+                flush(shard, links, batch, target, now);
                 continue;
             };
             let Some(run) = shard.poll_transmit_run(now, room, ICRC_LEN, max) else { break };
@@ -218,7 +219,7 @@ impl Core {
             if target != Some(source) && !is_first {
                 // Behind the packets of the other link: copied once, which is rare.
                 let packets = room[..run.len(ICRC_LEN)].to_vec();
-                flush(links, batch, target, now);
+                flush(shard, links, batch, target, now);
                 match batch.run_room().and_then(|room| room.get_mut(..packets.len())) {
                     Some(room) => room.copy_from_slice(&packets),
                     None => {
@@ -230,10 +231,10 @@ impl Core {
             batch.commit_run(&run);
             target = Some(source);
             if batch.fills_message() {
-                flush(links, batch, target, now);
+                flush(shard, links, batch, target, now);
             }
         }
-        flush(links, batch, target, now);
+        flush(shard, links, batch, target, now);
     }
 
     /// When something is to be done without a packet or a call.
@@ -246,13 +247,23 @@ impl Core {
     }
 }
 
-fn flush(links: &mut [OpenedLink], batch: &mut TxBatch, target: Option<Gid>, now: Instant) {
+/// Sends a batch by the link of `target`.
+fn flush(
+    shard: &Shard,
+    links: &mut [OpenedLink],
+    batch: &mut TxBatch,
+    target: Option<Gid>,
+    now: Instant,
+) {
     if batch.is_empty() {
         return;
     }
     match links.iter_mut().find(|opened| Some(opened.gid) == target) {
         Some(opened) => {
-            opened.link.transmit(now, batch);
+            let report = opened.link.transmit(now, batch);
+            if report.lost > 0 {
+                shard.count_send_errors(report.lost);
+            }
         }
         // A queue pair has a path only once its link is open.
         None => tracing::error!(target: "rxe::net", ?target, "no link for packets to send"),
@@ -372,6 +383,11 @@ impl Runner {
             core.shard.destroy_qp(qpn);
             core.transmit(now);
         });
+    }
+
+    /// What a queue pair has counted; `None` when there is none of this number.
+    pub fn qp_counters(&self, qpn: Qpn) -> Option<CounterValues> {
+        self.with_core(|core, _| core.shard.qp_counters(qpn))
     }
 
     /// What the links of this shard have counted.
