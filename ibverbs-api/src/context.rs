@@ -81,7 +81,10 @@ impl Context {
         let active_mtu = active_mtu(device.interface()).unwrap_or(Mtu::M256);
         let OpenOptions { limits, congestion, .. } = *options;
         let config = DeviceConfig { seed, limits, congestion };
-        let core = CoreDevice::new(config, vec![Port::new(gids, active_mtu)]);
+        let interface = device.interface();
+        let port = Port::new(gids, active_mtu);
+        let port = if interface.up && interface.running { port } else { port.down() };
+        let core = CoreDevice::new(config, vec![port]);
         let event_fd = Arc::new(EventFd::new().map_err(os)?);
         core.events().set_waker(event_fd.clone());
         let mut runners = Vec::with_capacity(shards);
@@ -134,10 +137,8 @@ impl Context {
     /// [`QueryError::Port`] when there is no such port.
     pub fn query_port(&self, port: u8) -> Result<PortAttr, QueryError> {
         let found = self.port(port)?;
-        let interface = self.inner.device.interface();
-        let active = interface.up && interface.running;
         Ok(PortAttr {
-            state: if active { PortState::Active } else { PortState::Down },
+            state: if found.is_active() { PortState::Active } else { PortState::Down },
             max_mtu: Mtu::M4096,
             active_mtu: found.active_mtu(),
             gid_tbl_len: found.gids.read().capacity(),
@@ -249,6 +250,21 @@ impl Context {
     /// The descriptor that is readable while asynchronous events wait (`async_fd`).
     pub fn event_fd(&self) -> BorrowedFd<'_> {
         self.inner.event_fd.as_fd()
+    }
+
+    /// Events that were lost, since nobody took them while more than `max_async_events` waited.
+    pub fn events_lost(&self) -> u64 {
+        self.inner.core.events().dropped()
+    }
+
+    /// Declares the device lost: `DeviceFatal` is raised, once, all queue pairs go to the error
+    /// state, and none is made any more.
+    ///
+    /// For tests of how a program takes it, and for programs that know that the network is gone. C
+    /// has no counterpart.
+    pub fn declare_lost(&self) {
+        self.inner.core.fail();
+        self.inner.runners.iter().for_each(|runner| runner.fail());
     }
 
     /// What the engine has counted, over all queue pairs, by the names of Linux's driver

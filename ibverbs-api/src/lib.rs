@@ -111,7 +111,7 @@ pub use rxe_core::error::{CreateQpError, ModifyQpError};
 pub use rxe_core::event::AsyncEvent;
 pub use rxe_core::mem::{AccessFlags, DmaBuf, Fault, RegMrError};
 pub use rxe_core::qp::{
-    AddressVector, Mtu, QpAttr, QpAttrMask, QpCaps, QpState, QpType, RC_TO_RTS,
+    AddressVector, MigState, Mtu, QpAttr, QpAttrMask, QpCaps, QpState, QpType, RC_TO_RTS,
 };
 pub use rxe_core::srq::{SrqAttr, SrqAttrMask, SrqError, SrqId};
 pub use rxe_core::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};

@@ -418,3 +418,37 @@ fn r52_a_queue_that_grows_keeps_what_is_in_it() {
     let ids: Vec<_> = (0..6).map(|_| two.done().wr_id).collect();
     assert_eq!(ids, [0, 1, 2, 3, 4, 5]);
 }
+
+#[test]
+fn a_lost_device_fails_every_queue_pair() {
+    let (one, two) = pair(&Setup::default());
+    one.recv(7, &[]);
+    one.context.declare_lost();
+    one.context.declare_lost();
+    assert_eq!(one.context.wait_event(LONG).unwrap(), AsyncEvent::DeviceFatal);
+    assert_eq!(one.context.take_event(), None, "once");
+    assert_eq!(one.cq.wait_one(LONG).unwrap().status, WcStatus::WrFlushErr);
+    assert_eq!(one.qp.state(), QpState::Err);
+    let init = QpInit::new(QpType::Rc, &one.cq, &one.cq);
+    assert_eq!(one.pd.create_qp(init).unwrap_err().errno(), 5, "EIO");
+    assert_eq!(one.context.events_lost(), 0);
+    assert_eq!(two.qp.state(), QpState::Rts, "the other device is well");
+}
+
+#[test]
+fn events_that_nobody_takes_are_lost_and_counted() {
+    let mut options = options();
+    options.limits.max_async_events = 1;
+    let context = open_with(options);
+    let pd = context.alloc_pd().unwrap();
+    let srq = pd.create_srq(SrqAttr { max_wr: 1, max_sge: 1, srq_limit: 0 }).unwrap();
+    let cq = context.create_cq(1, None, 0).unwrap();
+    for _ in 0..3 {
+        let init = QpInit { srq: Some(srq.clone()), ..QpInit::new(QpType::Rc, &cq, &cq) };
+        let qp = pd.create_qp(init).unwrap();
+        let error = QpAttr { state: QpState::Err, ..QpAttr::default() };
+        qp.modify(&error, QpAttrMask::STATE).unwrap();
+    }
+    assert_eq!(context.events_lost(), 2);
+    assert!(context.take_event().is_some() && context.take_event().is_none());
+}

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use gid_table::GidTable;
 use parking_lot::{Mutex, RwLock};
@@ -24,12 +24,25 @@ pub struct Port {
     /// The port's GIDs.
     pub gids: RwLock<GidTable>,
     active_mtu: AtomicU32,
+    is_active: AtomicBool,
 }
 
 impl Port {
-    /// Makes a port of its GIDs and the largest path MTU that its link can carry.
+    /// Makes a port, which is up, of its GIDs and the largest path MTU that its link can carry.
     pub fn new(gids: GidTable, active_mtu: Mtu) -> Self {
-        Self { gids: RwLock::new(gids), active_mtu: AtomicU32::new(active_mtu as u32) }
+        let (active_mtu, is_active) = (AtomicU32::new(active_mtu as u32), AtomicBool::new(true));
+        Self { gids: RwLock::new(gids), active_mtu, is_active }
+    }
+
+    /// The port while it is down.
+    pub fn down(self) -> Self {
+        Self { is_active: AtomicBool::new(false), ..self }
+    }
+
+    /// Whether packets can be sent and received (`state` of `struct ibv_port_attr`); see
+    /// [`Device::set_port_active`].
+    pub fn is_active(&self) -> bool {
+        self.is_active.load(Ordering::Acquire)
     }
 
     /// The largest path MTU that the link can carry now (`active_mtu` of `struct ibv_port_attr`).
@@ -76,6 +89,7 @@ pub struct Device {
     counters: Mutex<Vec<Arc<Counters>>>,
     /// Times that a port went down.
     link_downs: AtomicU64,
+    has_failed: AtomicBool,
 }
 
 /// Numbers given out, each to one object at a time.
@@ -113,6 +127,7 @@ impl Device {
             srqs: Mutex::default(),
             counters: Mutex::default(),
             link_downs: AtomicU64::new(0),
+            has_failed: AtomicBool::new(false),
             config,
         })
     }
@@ -147,10 +162,31 @@ impl Device {
         &self.events
     }
 
-    /// Raises an event that the engine cannot see itself: of a port, its GIDs, or the device.
+    /// Notes that a port came up or went down, and raises `PortActive` or `PortErr` when it did.
     ///
-    /// Where the device is lost, whoever runs its shards moves their queue pairs to the error state
-    /// too.
+    /// Queue pairs stay as they are: their timers decide whether the peer is gone.
+    pub fn set_port_active(&self, number: u8, active: bool) {
+        let Some(port) = self.port(number) else { return };
+        if port.is_active.swap(active, Ordering::AcqRel) != active {
+            let event = if active { AsyncEvent::PortActive } else { AsyncEvent::PortErr };
+            self.raise(event(number));
+        }
+    }
+
+    /// Whether the device was lost: see [`Self::fail`].
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
+    }
+
+    /// Notes that the device is lost, and raises `DeviceFatal`, once. No queue pair is made any
+    /// more; those that there are fail when [`Shard::fail`](crate::Shard::fail) is called.
+    pub fn fail(&self) {
+        if !self.has_failed.swap(true, Ordering::AcqRel) {
+            self.raise(AsyncEvent::DeviceFatal);
+        }
+    }
+
+    /// Raises an event that the engine cannot see itself: of a port's GIDs or partition keys.
     pub fn raise(&self, event: AsyncEvent) {
         if let AsyncEvent::PortErr(_) = event {
             self.link_downs.fetch_add(1, Ordering::Relaxed);

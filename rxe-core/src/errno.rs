@@ -1,5 +1,7 @@
 //! The errno values of Linux that verbs return.
 
+/// Input/output error: the device is lost.
+pub const EIO: i32 = 5;
 /// No such device or address.
 pub const ENXIO: i32 = 6;
 /// Out of memory, or of queue entries.

@@ -3,7 +3,7 @@
 use gid_table::{Gid, QueryGidError};
 use rxe_wire::Qpn;
 
-use crate::errno::{EADDRNOTAVAIL, EBUSY, EINVAL, ENODEV, ENOMEM, EOPNOTSUPP};
+use crate::errno::{EADDRNOTAVAIL, EBUSY, EINVAL, EIO, ENODEV, ENOMEM, EOPNOTSUPP};
 use crate::qp::{QpAttrMask, QpState, QpType};
 
 /// Why a queue pair cannot be made (`ibv_create_qp`).
@@ -29,6 +29,9 @@ pub enum CreateQpError {
         /// Which one: `send_cq`, `recv_cq` or `srq`.
         which: &'static str,
     },
+    /// The device is lost.
+    #[error("the device is lost: close it, and open it again")]
+    DeviceLost,
     /// The device's limit of queue pairs is reached.
     #[error("all {max} queue pairs are in use (max_qp): destroy some")]
     TooMany {
@@ -43,6 +46,7 @@ impl CreateQpError {
         match self {
             Self::Unsupported(_) => EOPNOTSUPP,
             Self::Capacity { .. } | Self::OtherContext { .. } => EINVAL,
+            Self::DeviceLost => EIO,
             Self::TooMany { .. } => ENOMEM,
         }
     }

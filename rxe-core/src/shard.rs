@@ -14,7 +14,7 @@ use crate::path::{Path, Transmit, TransmitRun, Unreachable};
 use crate::qp::machine::{Machine, ShardContext};
 use crate::qp::requester::Emit;
 use crate::qp::run::RunBuf;
-use crate::qp::{QpAttr, QpAttrMask, QpInit, QpType, QueuePair};
+use crate::qp::{QpAttr, QpAttrMask, QpInit, QpState, QpType, QueuePair};
 use crate::rng::PublicRng;
 use crate::time::Instant;
 use crate::timer::DeadlineIndex;
@@ -119,6 +119,9 @@ impl Shard {
     /// [`CreateQpError`] when the service is not supported, a capacity is above the device's limit,
     /// or `max_qp` is reached.
     pub fn create_qp(&mut self, init: QpInit) -> Result<Arc<QueuePair>, CreateQpError> {
+        if self.device.has_failed() {
+            return Err(CreateQpError::DeviceLost);
+        }
         let limits = self.device.limits();
         if init.qp_type != QpType::Rc {
             return Err(CreateQpError::Unsupported(init.qp_type));
@@ -183,6 +186,20 @@ impl Shard {
         }
     }
 
+    /// Moves all queue pairs to the error state: the device is lost ([`Device::fail`]).
+    ///
+    /// Nothing is sent any more; what is posted is flushed.
+    pub fn fail(&mut self, now: Instant) {
+        self.advance(now);
+        // Their keys fit: there are at most 2^16.
+        let keys: Vec<_> = self.machines.iter().map(|(key, _)| key as u32).collect();
+        for key in keys {
+            let (mut cx, machines) = self.split(key);
+            machines[key as usize].enter_error_by_request(&mut cx);
+            self.settle(key);
+        }
+    }
+
     /// Changes attributes and state of a queue pair (`ibv_modify_qp`).
     ///
     /// # Errors
@@ -228,7 +245,8 @@ impl Shard {
     pub fn query_qp(&self, qpn: Qpn) -> Option<QpAttr> {
         let machine = &self.machines[self.find(qpn)? as usize];
         let state = machine.attr.state;
-        Some(QpAttr { cur_state: state, ..machine.attr })
+        let sq_draining = state == QpState::Sqd && machine.has_begun_requests();
+        Some(QpAttr { cur_state: state, sq_draining, ..machine.attr })
     }
 
     /// Takes over what was posted to a queue pair.

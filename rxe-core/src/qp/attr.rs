@@ -124,6 +124,21 @@ impl AddressVector {
     }
 }
 
+/// Which path a connection uses, and whether it would move (`enum ibv_mig_state`).
+///
+/// Kept and told, as Linux's driver does: nothing migrates.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u32)]
+pub enum MigState {
+    /// The path is settled.
+    #[default]
+    Migrated = 0,
+    /// The alternate path is being loaded.
+    Rearm = 1,
+    /// The connection would move to the alternate path.
+    Armed = 2,
+}
+
 /// Attributes of a queue pair (`struct ibv_qp_attr`); a [`QpAttrMask`] says which ones count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpAttr {
@@ -161,6 +176,18 @@ pub struct QpAttr {
     pub retry_cnt: u8,
     /// Times that a request is resent after RNR NAKs (3 bits); 7 means for ever (R7).
     pub rnr_retry: u8,
+    /// Whether the connection would move to the alternate path; kept, of no effect.
+    pub path_mig_state: MigState,
+    /// The alternate path; kept, of no effect.
+    pub alt_av: AddressVector,
+    /// Index of the alternate path's partition key.
+    pub alt_pkey_index: u16,
+    /// Port of the alternate path, counted from 1.
+    pub alt_port_num: u8,
+    /// Exponent of the alternate path's ACK timeout (5 bits).
+    pub alt_timeout: u8,
+    /// In SQD: the send queue is still being drained. Told by a query, never set.
+    pub sq_draining: bool,
 }
 
 impl Default for QpAttr {
@@ -183,6 +210,12 @@ impl Default for QpAttr {
             timeout: 0,
             retry_cnt: 0,
             rnr_retry: 0,
+            path_mig_state: MigState::Migrated,
+            alt_av: AddressVector::new(Gid::ZERO, 0),
+            alt_pkey_index: 0,
+            alt_port_num: 1,
+            alt_timeout: 0,
+            sq_draining: false,
         }
     }
 }
@@ -219,7 +252,7 @@ bitflags! {
         const RQ_PSN = 1 << 12;
         /// `max_rd_atomic`.
         const MAX_QP_RD_ATOMIC = 1 << 13;
-        /// The alternate path; accepted, not used.
+        /// `alt_av`, `alt_pkey_index`, `alt_port_num` and `alt_timeout`.
         const ALT_PATH = 1 << 14;
         /// `min_rnr_timer`.
         const MIN_RNR_TIMER = 1 << 15;
@@ -227,7 +260,7 @@ bitflags! {
         const SQ_PSN = 1 << 16;
         /// `max_dest_rd_atomic`.
         const MAX_DEST_RD_ATOMIC = 1 << 17;
-        /// The path migration state; accepted, not used.
+        /// `path_mig_state`.
         const PATH_MIG_STATE = 1 << 18;
         /// Capacities; not changeable here.
         const CAP = 1 << 19;

@@ -514,9 +514,13 @@ impl Machine {
         }
     }
 
+    /// Whether requests are under way: what SQD waits for.
+    pub(crate) fn has_begun_requests(&self) -> bool {
+        self.send.wqes.front().is_some_and(|wqe| wqe.started.is_some())
+    }
+
     pub(crate) fn tell_if_drained(&mut self, cx: &ShardContext<'_>) {
-        let started = self.send.wqes.front().is_some_and(|wqe| wqe.started.is_some());
-        if self.tell_drained && !started {
+        if self.tell_drained && !self.has_begun_requests() {
             self.tell_drained = false;
             cx.device.events().push(AsyncEvent::SqDrained(self.qp.qpn()));
         }

@@ -14,6 +14,6 @@ pub(crate) mod run;
 pub(crate) mod send_queue;
 mod transition;
 
-pub use attr::{AddressVector, Mtu, QpAttr, QpAttrMask, QpState, QpType};
+pub use attr::{AddressVector, MigState, Mtu, QpAttr, QpAttrMask, QpState, QpType};
 pub use queue_pair::{QpCaps, QpInit, QueuePair};
 pub use transition::{RC_TO_RTS, Transition, steps_to_rts, transition, transitions};

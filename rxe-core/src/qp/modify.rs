@@ -28,6 +28,10 @@ impl Machine {
         if mask.contains(QpAttrMask::AV) {
             source_gid(port(device, attr.av.port_num)?, &attr.av)?;
         }
+        if mask.contains(QpAttrMask::ALT_PATH) {
+            port(device, attr.alt_port_num)?;
+            source_gid(port(device, attr.alt_av.port_num)?, &attr.alt_av)?;
+        }
         Ok(())
     }
 
@@ -72,6 +76,11 @@ impl Machine {
             SQ_PSN => sq_psn,
             MAX_DEST_RD_ATOMIC => max_dest_rd_atomic,
             DEST_QPN => dest_qpn,
+            PATH_MIG_STATE => path_mig_state,
+            ALT_PATH => alt_av,
+            ALT_PATH => alt_pkey_index,
+            ALT_PATH => alt_port_num,
+            ALT_PATH => alt_timeout,
         }
     }
 
@@ -111,7 +120,7 @@ impl Machine {
         }
     }
 
-    fn enter_error_by_request(&mut self, cx: &mut ShardContext<'_>) {
+    pub(crate) fn enter_error_by_request(&mut self, cx: &mut ShardContext<'_>) {
         self.responder.forget_replies();
         self.enter_error(cx);
     }
@@ -192,6 +201,8 @@ fn check_values(
     let ranges = [
         (QpAttrMask::PKEY_INDEX, "pkey_index", u32::from(attr.pkey_index), 0),
         (QpAttrMask::TIMEOUT, "timeout", attr.timeout.into(), 31),
+        (QpAttrMask::ALT_PATH, "alt_timeout", attr.alt_timeout.into(), 31),
+        (QpAttrMask::ALT_PATH, "alt_pkey_index", attr.alt_pkey_index.into(), 0),
         (QpAttrMask::RETRY_CNT, "retry_cnt", attr.retry_cnt.into(), 7),
         (QpAttrMask::RNR_RETRY, "rnr_retry", attr.rnr_retry.into(), 7),
         (QpAttrMask::MIN_RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer.into(), 31),

@@ -15,6 +15,7 @@ mod completions;
 mod congestion;
 mod cq;
 mod errors;
+mod events;
 mod hostile;
 mod requester;
 mod responder;

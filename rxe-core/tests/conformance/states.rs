@@ -1,6 +1,7 @@
 //! States of a queue pair: what may be posted, what is answered, what is flushed.
 
-use rxe_core::qp::{QpAttr, QpAttrMask, QpCaps, QpInit, QpState};
+use gid_table::Gid;
+use rxe_core::qp::{AddressVector, MigState, QpAttr, QpAttrMask, QpCaps, QpInit, QpState};
 use rxe_core::wq::{PostRecvError, PostSendError, RecvWr, SendData, SendFlags, SendOp, SendWr};
 use rxe_core::{AsyncEvent, Counter, CreateQpError, errno};
 use rxe_wire::{NakCode, RKey};
@@ -266,4 +267,125 @@ fn destroyed_while_busy_it_is_gone_without_a_trace() {
     s.rx(&write_only(0, to, &[]).a()).quiet();
     s.host.shard.kick(s.host.now, qpn);
     s.quiet();
+}
+
+#[test]
+fn r50_a_completion_queue_in_use_is_not_destroyed() {
+    let s = Script::rts();
+    let crate::common::Host { device, mut shard, qp, cq, .. } = s.host;
+    let error = device.destroy_cq(&cq).unwrap_err();
+    assert_eq!((error.users, error.errno()), (2, errno::EBUSY));
+    shard.destroy_qp(qp.qpn());
+    drop(qp);
+    assert_eq!(device.destroy_cq(&cq), Ok(()));
+}
+
+#[test]
+fn the_alternate_path_and_its_state_are_kept_and_told() {
+    let mut s = Script::rts();
+    let mask = QpAttrMask::PATH_MIG_STATE | QpAttrMask::ALT_PATH;
+    let alt = QpAttr {
+        path_mig_state: MigState::Rearm,
+        alt_av: AddressVector { traffic_class: 9, ..s.attr.av },
+        alt_pkey_index: 0,
+        alt_port_num: 1,
+        alt_timeout: 17,
+        ..s.attr
+    };
+    let told = |s: &Script| {
+        let attr = s.host.shard.query_qp(s.qpn()).unwrap();
+        let path = (attr.alt_av, attr.alt_pkey_index, attr.alt_port_num, attr.alt_timeout);
+        (attr.path_mig_state, path)
+    };
+    assert_eq!(told(&s).0, MigState::Migrated);
+    s.host.modify(alt, mask);
+    assert_eq!(told(&s), (MigState::Rearm, (alt.alt_av, 0, 1, 17)));
+    // The path in use is as before, and nothing migrates.
+    let data = s.mem(0, 1);
+    s.send(1, 1).tx([send_only(0, &data).a()]).events([]);
+    let armed = QpAttr { path_mig_state: MigState::Armed, ..alt };
+    s.host.modify(armed, QpAttrMask::PATH_MIG_STATE);
+    assert_eq!(told(&s).0, MigState::Armed);
+    // Values are checked.
+    let no_gid = AddressVector { sgid_index: 9, ..alt.alt_av };
+    for (bad, error) in [
+        (QpAttr { alt_timeout: 32, ..alt }, errno::EINVAL),
+        (QpAttr { alt_pkey_index: 1, ..alt }, errno::EINVAL),
+        (QpAttr { alt_port_num: 2, ..alt }, errno::ENODEV),
+        (QpAttr { alt_av: no_gid, ..alt }, errno::EINVAL),
+    ] {
+        let (now, qpn) = (s.host.now, s.qpn());
+        let refused = s.host.shard.modify_qp(now, qpn, &bad, mask).unwrap_err();
+        assert_eq!(refused.errno(), error, "{refused}");
+    }
+    assert_eq!(told(&s), (MigState::Armed, (alt.alt_av, 0, 1, 17)), "as before");
+    go(&mut s, QpState::Reset);
+    assert_eq!(told(&s).0, MigState::Migrated);
+}
+
+#[test]
+fn rts_to_rts_changes_what_it_allows_and_disturbs_nothing() {
+    let mut s = Script::rts();
+    let data = s.mem(0, 1);
+    s.send(1, 1).tx([send_only(0, &data).a()]);
+    let mask = QpAttrMask::STATE | QpAttrMask::MIN_RNR_TIMER | QpAttrMask::ACCESS_FLAGS;
+    let access = rxe_core::mem::AccessFlags::REMOTE_READ;
+    s.host.modify(QpAttr { state: QpState::Rts, min_rnr_timer: 20, access, ..s.attr }, mask);
+    s.quiet();
+    // The new values count at once: the RNR timer, and what the peer may do.
+    s.rx(&send_only(0, &[1])).tx([rnr(0, 20, 0)]);
+    let to = s.host.remote(INBOX);
+    s.rx(&ack(0, 1)).done([(1, Success)]);
+    s.rx(&write_only(0, to, &[1])).tx([nak(0, NakCode::InvalidRequest, 0)]);
+    // Attributes of another transition are not allowed.
+    let mut s = Script::rts();
+    let (now, qpn) = (s.host.now, s.qpn());
+    let mask = QpAttrMask::STATE | QpAttrMask::TIMEOUT;
+    let attr = QpAttr { state: QpState::Rts, ..s.attr };
+    assert!(s.host.shard.modify_qp(now, qpn, &attr, mask).is_err());
+}
+
+#[test]
+fn sqd_to_sqd_changes_the_path_and_the_timers() {
+    let mut s = Script::rts();
+    let data = s.mem(0, 1);
+    go(&mut s, QpState::Sqd);
+    let mask = QpAttrMask::STATE
+        | QpAttrMask::AV
+        | QpAttrMask::TIMEOUT
+        | QpAttrMask::RETRY_CNT
+        | QpAttrMask::MAX_QP_RD_ATOMIC;
+    let peer = Gid::from_ip([10, 0, 0, 9].into());
+    let attr = QpAttr {
+        state: QpState::Sqd,
+        av: AddressVector::new(peer, 0),
+        timeout: 15,
+        retry_cnt: 0,
+        max_rd_atomic: 1,
+        ..s.attr
+    };
+    s.host.modify(attr, mask);
+    let old = std::mem::replace(&mut s.path, rxe_core::Path::new(peer, s.host.gid));
+    go(&mut s, QpState::Rts);
+    s.send(1, 1).tx([send_only(0, &data).a()]);
+    s.rx(&ack(0, 1)).done([(1, Success)]);
+    // One READ at a time now, and the timer is twice as long, and the last.
+    s.read(2, 1).read(3, 1).tx([read(1, far(0), 1)]);
+    s.path = old;
+    s.rx(&resp_only(1, 2, &data)).done([]);
+    s.wait(2 * ACK_TIMEOUT - 1).done([]);
+    s.wait(1).done([(2, RetryExcErr), (3, WrFlushErr)]);
+}
+
+#[test]
+fn a_query_tells_whether_the_send_queue_is_being_drained() {
+    let mut s = Script::rts();
+    let draining = |s: &Script| s.host.shard.query_qp(s.qpn()).unwrap().sq_draining;
+    s.send(1, 1).sent();
+    assert!(!draining(&s));
+    go(&mut s, QpState::Sqd);
+    s.send(2, 1);
+    assert!(draining(&s));
+    s.rx(&ack(0, 1)).done([(1, Success)]);
+    assert!(!draining(&s), "what has not begun waits for RTS");
 }

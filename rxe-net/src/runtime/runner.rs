@@ -390,6 +390,11 @@ impl Runner {
         self.with_core(|core, _| core.shard.qp_counters(qpn))
     }
 
+    /// Moves all queue pairs to the error state: the device is lost ([`Device::fail`]).
+    pub fn fail(&self) {
+        self.with_core(|core, now| core.shard.fail(now));
+    }
+
     /// What the links of this shard have counted.
     pub fn link_counters(&self) -> LinkCounters {
         self.with_core(|core, _| {
