@@ -105,7 +105,7 @@ fn objects() {
     pd.register(buffer(), ALL).unwrap();
 
     let init = QpInit::new(QpType::Rc, &cq, &cq);
-    for qp_type in [QpType::Uc, QpType::Ud] {
+    for qp_type in [QpType::XrcSend, QpType::XrcRecv] {
         told.case(&format!("{qp_type:?}"), pd.create_qp(QpInit { qp_type, ..init.clone() }));
     }
     let caps = QpCaps::default();

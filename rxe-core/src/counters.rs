@@ -94,6 +94,14 @@ counters! {
     drop_unknown_duplicate,
     /// Dropped: ahead of its turn, after the one NAK for the gap.
     drop_after_nak,
+    /// Dropped: a part of an unreliable message of which another part is missing.
+    drop_broken_message,
+    /// Dropped: an unreliable message, and no receive was posted for it.
+    drop_no_receive,
+    /// Dropped: an unreliable message of a wrong length, or longer than the receive.
+    drop_bad_length,
+    /// Dropped: an unreliable WRITE that the queue pair or the memory does not allow.
+    drop_no_access,
 }
 
 /// The value of each [`Counter`] at one moment.

@@ -11,7 +11,7 @@ use crate::qp::{QpAttrMask, QpState, QpType};
 #[non_exhaustive]
 pub enum CreateQpError {
     /// The service is not there yet.
-    #[error("queue pairs of type {0:?} are not supported yet: only RC is")]
+    #[error("queue pairs of type {0:?} are not supported yet")]
     Unsupported(QpType),
     /// A capacity is above the device's limit.
     #[error("{what} {asked} is above the device's limit of {max}")]

@@ -123,7 +123,7 @@ impl Shard {
             return Err(CreateQpError::DeviceLost);
         }
         let limits = self.device.limits();
-        if init.qp_type != QpType::Rc {
+        if !matches!(init.qp_type, QpType::Rc | QpType::Uc) {
             return Err(CreateQpError::Unsupported(init.qp_type));
         }
         let caps = &init.caps;
@@ -298,7 +298,7 @@ impl Shard {
         }
         let key = self.find(bth.dest_qpn).ok_or(Counter::drop_no_such_qp)?;
         let machine = &self.machines[key as usize];
-        let service = service(machine.qp.qp_type());
+        let service = machine.qp.qp_type().service();
         if packet.info().service != service && packet.info().service != Service::Cnp {
             return Err(Counter::drop_wrong_service);
         }
@@ -484,7 +484,7 @@ impl Shard {
             self.make_ready(key);
         } else if machine.may_send() && !machine.is_waiting {
             match window {
-                Some(window) if others_wait && !machine.is_ready => {
+                Some(window) if others_wait && !machine.is_ready && machine.is_windowed() => {
                     self.wait_for_room(key, window, Load::of(1, packet_cost(0)), true);
                 }
                 _ => self.make_ready(key),
@@ -572,16 +572,6 @@ impl Shard {
         let Self { now, device, counters, qp_counters, windows, machines, .. } = self;
         let counters = Tally { shard: counters, qp: &qp_counters[key as usize] };
         (ShardContext { now: *now, device, counters, windows }, machines)
-    }
-}
-
-/// The service that the packets of a queue pair are of.
-fn service(qp_type: QpType) -> Service {
-    match qp_type {
-        QpType::Rc => Service::Rc,
-        QpType::Uc => Service::Uc,
-        QpType::Ud | QpType::Gsi => Service::Ud,
-        QpType::XrcSend | QpType::XrcRecv => Service::Xrc,
     }
 }
 

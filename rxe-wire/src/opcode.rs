@@ -36,6 +36,22 @@ impl Opcode {
         OPCODES.get(usize::from(self.0)).and_then(Option::as_ref)
     }
 
+    /// The opcode of the same operation in another service: the low five bits stay.
+    ///
+    /// Not every service has every operation; [`info`](Self::info) tells.
+    #[inline]
+    pub const fn in_service(self, service: Service) -> Self {
+        let prefix = match service {
+            Service::Rc => 0x00,
+            Service::Uc => 0x20,
+            Service::Rd => 0x40,
+            Service::Ud => 0x60,
+            Service::Cnp => 0x80,
+            Service::Xrc => 0xa0,
+        };
+        Self(prefix | self.0 & 0x1f)
+    }
+
     /// Whether a requester sends it: what the responder handles.
     #[inline]
     pub fn is_request(self) -> bool {

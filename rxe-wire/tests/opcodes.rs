@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use rxe_wire::{OPCODES, Opcode};
+use rxe_wire::{OPCODES, Opcode, Operation, Service};
 
 #[test]
 fn the_table_is_as_it_was_reviewed() {
@@ -55,4 +55,23 @@ fn each_row_stands_at_its_own_opcode() {
             assert_eq!(sum, usize::from(info.ext_len));
         }
     }
+}
+
+#[test]
+fn an_operation_has_the_same_low_bits_in_every_service() {
+    for info in OPCODES.iter().flatten() {
+        assert_eq!(info.opcode.in_service(info.service).get() & 0xe0, info.opcode.get() & 0xe0);
+        let of_rc = info.opcode.in_service(Service::Rc);
+        // CNP has the low bits of another operation.
+        if let Some(rc) = of_rc.info().filter(|_| info.operation != Operation::Cnp) {
+            assert_eq!((rc.operation, rc.position), (info.operation, info.position));
+            assert_eq!(rc.opcode.in_service(info.service), info.opcode);
+        }
+    }
+    assert_eq!(Opcode::RC_WRITE_LAST.in_service(Service::Uc), Opcode::UC_WRITE_LAST);
+    assert_eq!(
+        Opcode::RC_SEND_ONLY_WITH_IMM.in_service(Service::Ud),
+        Opcode::UD_SEND_ONLY_WITH_IMM
+    );
+    assert_eq!(Opcode::RC_ATOMIC_WRITE.in_service(Service::Xrc), Opcode::XRC_ATOMIC_WRITE);
 }

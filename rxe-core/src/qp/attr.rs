@@ -2,7 +2,7 @@
 
 use bitflags::bitflags;
 use gid_table::Gid;
-use rxe_wire::{Psn, Qpn};
+use rxe_wire::{Psn, Qpn, Service};
 
 use crate::mem::AccessFlags;
 
@@ -29,6 +29,21 @@ impl QpType {
     /// All services.
     pub const ALL: [Self; 6] =
         [Self::Gsi, Self::Rc, Self::Uc, Self::Ud, Self::XrcSend, Self::XrcRecv];
+
+    /// The service of the packets that such a queue pair sends and takes.
+    pub const fn service(self) -> Service {
+        match self {
+            Self::Rc => Service::Rc,
+            Self::Uc => Service::Uc,
+            Self::Ud | Self::Gsi => Service::Ud,
+            Self::XrcSend | Self::XrcRecv => Service::Xrc,
+        }
+    }
+
+    /// Whether requests are acknowledged, and sent again when they are lost.
+    pub const fn is_reliable(self) -> bool {
+        matches!(self, Self::Rc | Self::XrcSend | Self::XrcRecv)
+    }
 
     /// Whether each message goes to the queue pair that its request names, by an address handle.
     pub const fn is_datagram(self) -> bool {

@@ -15,6 +15,7 @@ use super::requester::{Emit, Requester, RequesterContext};
 use super::responder::{Responder, ResponderContext, Verdict};
 use super::run::RunBuf;
 use super::send_queue::{EarlyResend, SendQueue};
+use super::uc;
 use crate::counters::{Counter, Tally};
 use crate::device::Device;
 use crate::event::AsyncEvent;
@@ -106,8 +107,10 @@ impl Machine {
     pub(crate) fn handle_posted(&mut self) {
         self.qp.clear_kicked();
         self.qp.take_posted(&mut self.send.wqes);
-        if self.attr.state == QpState::Err {
-            self.flush();
+        match self.attr.state {
+            QpState::Err => self.flush(),
+            QpState::Sqe => self.flush_sends(),
+            _ => {}
         }
     }
 
@@ -214,8 +217,14 @@ impl Machine {
         let Some(requester_cx) = requester_context(&self.qp, &self.attr, cx, connection) else {
             return Emit::Idle;
         };
-        let emit = self.requester.poll_packet(&requester_cx, &mut self.send, buf);
+        let is_reliable = self.qp.qp_type().is_reliable();
+        let emit = if is_reliable {
+            self.requester.poll_packet(&requester_cx, &mut self.send, buf)
+        } else {
+            uc::poll_packet(&requester_cx, &mut self.send, buf)
+        };
         match emit {
+            Emit::Packet(_) if !is_reliable => self.complete_sent(cx),
             Emit::Packet(_) => {
                 self.sync_window(cx);
                 self.start_timers(cx);
@@ -236,6 +245,7 @@ impl Machine {
             || self.is_silent()
             // A limited sender is asked for each packet when it may go.
             || self.limiter.is_some()
+            || !self.qp.qp_type().is_reliable()
         {
             return;
         }
@@ -297,9 +307,9 @@ impl Machine {
             return self.handle_notification(cx);
         }
         match self.attr.state {
-            QpState::Rtr | QpState::Rts | QpState::Sqd => {}
+            QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe => {}
             // R37: what comes in the error state is not executed, nor executed again.
-            QpState::Reset | QpState::Init | QpState::Sqe | QpState::Err => {
+            QpState::Reset | QpState::Init | QpState::Err => {
                 return self.note_drop(cx, Counter::drop_wrong_state);
             }
         }
@@ -307,7 +317,12 @@ impl Machine {
             cx.device.events().push(AsyncEvent::CommEst(self.qp.qpn()));
         }
         let responder_cx = responder_context(&self.qp, &self.attr, cx.device, cx.counters);
-        if self.responder.handle_request(&responder_cx, packet) == Verdict::Fail {
+        let verdict = if self.qp.qp_type().is_reliable() {
+            self.responder.handle_request(&responder_cx, packet)
+        } else {
+            self.responder.handle_unreliable(&responder_cx, packet)
+        };
+        if verdict == Verdict::Fail {
             self.enter_error(cx);
         }
     }
@@ -533,7 +548,11 @@ impl Machine {
         if let Some(wqe) = self.send.wqes.pop_front() {
             self.qp.complete_send(&wqe, status);
         }
-        self.enter_error(cx);
+        if self.qp.qp_type().is_reliable() {
+            self.enter_error(cx);
+        } else {
+            self.enter_send_error();
+        }
     }
 
     /// A completion found its queue full: it is lost, and no other may follow as if it were not
@@ -567,15 +586,19 @@ impl Machine {
     }
 
     fn flush(&mut self) {
-        for wqe in std::mem::take(&mut self.send.wqes) {
-            self.qp.complete_send(&wqe, WcStatus::WrFlushErr);
-        }
-        self.send.clear();
+        self.flush_sends();
         let unfinished = self.responder.take_unfinished();
         let rest = std::iter::from_fn(|| self.qp.take_own_recv());
         for wqe in unfinished.into_iter().chain(rest) {
             self.qp.complete_recv_error(&wqe, WcStatus::WrFlushErr);
         }
+    }
+
+    pub(super) fn flush_sends(&mut self) {
+        for wqe in std::mem::take(&mut self.send.wqes) {
+            self.qp.complete_send(&wqe, WcStatus::WrFlushErr);
+        }
+        self.send.clear();
     }
 
     /// Gives back what the connection holds: the source GID, and its part of the window.
@@ -614,6 +637,7 @@ fn requester_context<'a>(
         pd: qp.pd(),
         mtu: attr.path_mtu.bytes(),
         dest_qpn: attr.dest_qpn,
+        service: qp.qp_type().service(),
         max_rd_atomic: attr.max_rd_atomic.into(),
         draining: attr.state == QpState::Sqd,
         window: cx.windows.get(connection.window)?,

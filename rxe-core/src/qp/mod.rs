@@ -13,6 +13,7 @@ pub(crate) mod responder;
 pub(crate) mod run;
 pub(crate) mod send_queue;
 mod transition;
+mod uc;
 
 pub use attr::{AddressVector, MigState, Mtu, QpAttr, QpAttrMask, QpState, QpType};
 pub use queue_pair::{QpCaps, QpInit, QueuePair};

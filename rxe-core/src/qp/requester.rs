@@ -1,7 +1,7 @@
 //! The requester: builds request packets from the send queue, new ones and those to resend.
 
 use rxe_wire::hdr::{AtomicEth, Bth, ImmDt, Reth};
-use rxe_wire::{Opcode, PKey, Position, Psn, Qpn};
+use rxe_wire::{Opcode, PKey, Position, Psn, Qpn, Service};
 
 use super::run::RunBuf;
 use super::send_queue::{EarlyResend, SendQueue};
@@ -24,6 +24,8 @@ pub(crate) struct RequesterContext<'a> {
     pub(crate) pd: PdId,
     pub(crate) mtu: usize,
     pub(crate) dest_qpn: Qpn,
+    /// What the opcodes are of.
+    pub(crate) service: Service,
     pub(crate) max_rd_atomic: u32,
     /// In SQD: requests that have begun go on, no new one begins.
     pub(crate) draining: bool,
@@ -327,7 +329,7 @@ fn build_read(
 }
 
 /// Writes a SEND or WRITE packet; a local buffer that cannot be read fails the request (R8).
-fn build_data(
+pub(super) fn build_data(
     cx: &RequesterContext<'_>,
     wqe: &SendWqe,
     started: &Started,
@@ -425,7 +427,7 @@ fn header(
 ) -> Bth {
     // R17: all reserved bits are 0, as by default.
     Bth {
-        opcode,
+        opcode: opcode.in_service(cx.service),
         solicited,
         pad,
         pkey: PKey::DEFAULT,

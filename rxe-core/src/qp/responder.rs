@@ -32,7 +32,7 @@ pub(crate) struct ResponderContext<'a> {
 
 /// Why a request is not executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Refusal {
+pub(super) enum Refusal {
     /// It was executed before, and is answered once more.
     Answered,
     /// No answer is due.
@@ -91,13 +91,15 @@ impl Reply {
 /// The responder's state.
 #[derive(Debug)]
 pub(crate) struct Responder {
-    expected: Psn,
+    pub(super) expected: Psn,
     msn: Msn,
     /// The gap, or the missing receive, has been reported; silence until the expected PSN (R21).
     reported: bool,
     inbound: Inbound,
     /// The receive that a WRITE with immediate has taken.
     taken: Option<RecvWqe>,
+    /// UC: the receive that a broken message gave back, for the next one.
+    pub(super) kept: Option<RecvWqe>,
     replies: VecDeque<Reply>,
     replay: ReplayRing,
 }
@@ -110,6 +112,7 @@ impl Responder {
             reported: false,
             inbound: Inbound::Between,
             taken: None,
+            kept: None,
             replies: VecDeque::new(),
             replay: ReplayRing::default(),
         }
@@ -135,7 +138,7 @@ impl Responder {
         let taken = self.taken.take();
         match std::mem::replace(&mut self.inbound, Inbound::Between) {
             Inbound::Send { wqe, .. } => Some(wqe),
-            Inbound::Between | Inbound::Write { .. } => taken,
+            Inbound::Between | Inbound::Write { .. } => taken.or_else(|| self.kept.take()),
         }
     }
 
@@ -156,6 +159,20 @@ impl Responder {
         self.check_psn(cx, packet)?;
         self.check_op_sequence(packet)?;
         self.check_op_valid(cx, packet)?;
+        self.carry_out(cx, packet)?;
+        self.reported = false;
+        if packet.bth().ack_req && !is_answered(packet) {
+            self.owe_ack(cx, self.expected.minus(1));
+        }
+        Ok(())
+    }
+
+    /// The second half of the chain, for a packet that has its place and is allowed there.
+    pub(super) fn carry_out(
+        &mut self,
+        cx: &ResponderContext<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
         self.take_resource(cx, packet)?;
         self.check_length(cx, packet)?;
         self.check_rkey(cx, packet)?;
@@ -164,12 +181,7 @@ impl Responder {
             Operation::Write => self.execute_write(cx, packet),
             Operation::CompareSwap | Operation::FetchAdd => self.execute_atomic(cx, packet),
             _ => self.execute_read(cx, packet),
-        }?;
-        self.reported = false;
-        if packet.bth().ack_req && !is_answered(packet) {
-            self.owe_ack(cx, self.expected.minus(1));
         }
-        Ok(())
     }
 
     fn check_psn(&mut self, cx: &ResponderContext<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
@@ -236,7 +248,7 @@ impl Responder {
         }
     }
 
-    fn check_op_sequence(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
+    pub(super) fn check_op_sequence(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
         let info = packet.info();
         let fits = match (&self.inbound, info.operation) {
             (Inbound::Between, _) => info.position.is_start(),
@@ -249,7 +261,7 @@ impl Responder {
     }
 
     /// Whether this device has the operation, and this QP allows it.
-    fn check_op_valid(
+    pub(super) fn check_op_valid(
         &self,
         cx: &ResponderContext<'_>,
         packet: &Packet<'_>,
@@ -276,11 +288,11 @@ impl Responder {
         let info = packet.info();
         match info.operation {
             Operation::Send if info.position.is_start() => {
-                let wqe = cx.qp.take_recv().ok_or(Refusal::NotReady)?;
+                let wqe = self.take_recv(cx)?;
                 self.inbound = Inbound::Send { wqe, offset: 0 };
             }
             Operation::Write if info.with_imm => {
-                self.taken = Some(cx.qp.take_recv().ok_or(Refusal::NotReady)?);
+                self.taken = Some(self.take_recv(cx)?);
             }
             _ if is_answered(packet) => {
                 let under_way =
@@ -293,6 +305,11 @@ impl Responder {
             _ => {}
         }
         Ok(())
+    }
+
+    /// The next receive: the one kept of a broken message, or the oldest posted.
+    fn take_recv(&mut self, cx: &ResponderContext<'_>) -> Result<RecvWqe, Refusal> {
+        self.kept.take().or_else(|| cx.qp.take_recv()).ok_or(Refusal::NotReady)
     }
 
     /// R29: payload and MTU, and the length of the whole message.

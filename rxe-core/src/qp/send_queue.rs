@@ -207,6 +207,12 @@ impl SendQueue {
         acked
     }
 
+    /// Counts all that was sent as done, where nobody acknowledges it; completed requests go to
+    /// `done`, oldest first.
+    pub(crate) fn complete_sent(&mut self, done: impl FnMut(SendWqe)) {
+        self.acknowledge_before(self.high, done);
+    }
+
     /// Takes in the next packet of the response that the oldest request awaits.
     pub(crate) fn response_received(&mut self, done: impl FnMut(SendWqe)) -> Acked {
         let Some(started) = self.front_started().copied() else { return Acked::default() };

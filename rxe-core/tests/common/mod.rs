@@ -8,6 +8,7 @@ use rxe_core::mem::{AccessFlags, DmaBuf, MrKeys};
 use rxe_core::pd::PdId;
 use rxe_core::qp::{
     AddressVector, Mtu, QpAttr, QpAttrMask, QpCaps, QpInit, QpState, QpType, RC_TO_RTS,
+    steps_to_rts,
 };
 use rxe_core::wc::WorkCompletion;
 use rxe_core::wq::{RecvWr, RemoteAddr, SendData, SendFlags, SendOp, SendWr, Sge};
@@ -43,11 +44,15 @@ impl Host {
     }
 
     pub fn with_caps(number: u8, caps: QpCaps) -> Self {
-        let seed = Seed::for_test(u64::from(number));
-        Self::with_config(number, caps, DeviceConfig::new(seed))
+        Self::with_type(number, QpType::Rc, caps)
     }
 
-    pub fn with_config(number: u8, caps: QpCaps, config: DeviceConfig) -> Self {
+    pub fn with_type(number: u8, qp_type: QpType, caps: QpCaps) -> Self {
+        let seed = Seed::for_test(u64::from(number));
+        Self::with_config(number, qp_type, caps, DeviceConfig::new(seed))
+    }
+
+    pub fn with_config(number: u8, qp_type: QpType, caps: QpCaps, config: DeviceConfig) -> Self {
         let gid = Gid::from_ip([10, 0, 0, number].into());
         let mut gids = GidTable::new(1, 16);
         let wanted = WantedGid { gid, gid_type: GidType::RoceV2, ifindex: 1, owned: true };
@@ -56,7 +61,7 @@ impl Host {
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(4096, None).unwrap();
         let mut shard = Shard::new(device.clone(), number);
-        let qp = shard.create_qp(QpInit { caps, ..QpInit::new(QpType::Rc, pd, &cq) }).unwrap();
+        let qp = shard.create_qp(QpInit { caps, ..QpInit::new(qp_type, pd, &cq) }).unwrap();
         let buf = Arc::new(DmaBuf::zeroed(BUF_LEN));
         let access = AccessFlags::LOCAL_WRITE
             | AccessFlags::REMOTE_WRITE
@@ -89,7 +94,7 @@ impl Host {
 
     /// Moves the QP through INIT and RTR to RTS.
     pub fn connect(&mut self, attr: QpAttr) {
-        for (state, mask) in RC_TO_RTS {
+        for (state, mask) in steps_to_rts(self.qp.qp_type()) {
             self.modify(QpAttr { state, ..attr }, mask);
         }
     }

@@ -85,8 +85,8 @@ fn objects_that_cannot_be_made_are_refused() {
     assert_eq!(error.errno(), errno::EINVAL);
     let cq = s.host.cq.clone();
     let users = cq.users();
-    let uc = QpInit { qp_type: QpType::Uc, ..init(&s, &cq, QpCaps::default()) };
-    let error = s.host.shard.create_qp(uc).unwrap_err();
+    let xrc = QpInit { qp_type: QpType::XrcSend, ..init(&s, &cq, QpCaps::default()) };
+    let error = s.host.shard.create_qp(xrc).unwrap_err();
     assert_eq!(error.errno(), errno::EOPNOTSUPP);
     let caps = QpCaps { max_send_sge: 33, ..QpCaps::default() };
     let many = init(&s, &cq, caps);

@@ -23,4 +23,5 @@ mod script;
 mod srq;
 mod states;
 mod timers;
+mod uc;
 mod window;

@@ -4,14 +4,16 @@ use std::fmt;
 
 use gid_table::Gid;
 use rxe_core::mem::AccessFlags;
-use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpCaps, QpState};
+use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpCaps, QpState, QpType, steps_to_rts};
 use rxe_core::wc::WcStatus;
 use rxe_core::wq::{RemoteAddr, SendData, SendFlags, SendOp, SendWr};
 use rxe_core::{AsyncEvent, CongestionConfig, Counter, DeviceConfig, Path, Seed};
 use rxe_wire::hdr::{Aeth, AtomicAckEth, AtomicEth, Bth, ImmDt, Reth};
-use rxe_wire::{Headers, Msn, NakCode, Opcode, PKey, Packet, Psn, Qpn, RKey, RnrTimer, Syndrome};
+use rxe_wire::{
+    Headers, Msn, NakCode, Opcode, PKey, Packet, Psn, Qpn, RKey, RnrTimer, Service, Syndrome,
+};
 
-use crate::common::{Host, init_mask, rtr_mask, rts_mask};
+use crate::common::Host;
 
 /// The path MTU of all scripts.
 pub const MTU: usize = 256;
@@ -113,6 +115,12 @@ impl P {
     /// A router has marked it.
     pub fn fecn(mut self) -> Self {
         self.fecn = true;
+        self
+    }
+
+    /// The same packet of UC.
+    pub fn uc(mut self) -> Self {
+        self.opcode = self.opcode.in_service(Service::Uc);
         self
     }
 
@@ -228,6 +236,10 @@ data_packets! {
 
 pub fn send_only_imm(psn: i32, payload: &[u8], imm: u32) -> P {
     P::new(Opcode::RC_SEND_ONLY_WITH_IMM, psn, payload).imm(imm)
+}
+
+pub fn send_last_imm(psn: i32, payload: &[u8], imm: u32) -> P {
+    P::new(Opcode::RC_SEND_LAST_WITH_IMM, psn, payload).imm(imm)
 }
 
 pub fn send_only_inv(psn: i32) -> Vec<u8> {
@@ -360,7 +372,16 @@ impl Script {
     /// A QP in RTS on a device with other congestion control than usual.
     pub fn with_congestion(congestion: CongestionConfig) -> Self {
         let config = DeviceConfig { congestion, ..DeviceConfig::new(Seed::for_test(1)) };
-        let mut script = Self::of(config, |_| {});
+        let mut script = Self::of(QpType::Rc, config, |_| {});
+        script.enter_init();
+        script.enter_rtr();
+        script.enter_rts();
+        script
+    }
+
+    /// A QP of UC in RTS.
+    pub fn uc() -> Self {
+        let mut script = Self::of_type(QpType::Uc, |_| {});
         script.enter_init();
         script.enter_rtr();
         script.enter_rts();
@@ -369,12 +390,17 @@ impl Script {
 
     /// A QP in RESET.
     pub fn reset(change: impl FnOnce(&mut QpAttr)) -> Self {
-        Self::of(DeviceConfig::new(Seed::for_test(1)), change)
+        Self::of_type(QpType::Rc, change)
     }
 
-    fn of(config: DeviceConfig, change: impl FnOnce(&mut QpAttr)) -> Self {
+    /// A QP of any service in RESET.
+    pub fn of_type(qp_type: QpType, change: impl FnOnce(&mut QpAttr)) -> Self {
+        Self::of(qp_type, DeviceConfig::new(Seed::for_test(1)), change)
+    }
+
+    fn of(qp_type: QpType, config: DeviceConfig, change: impl FnOnce(&mut QpAttr)) -> Self {
         let caps = QpCaps { max_send_wr: 512, max_inline_data: 64, ..QpCaps::default() };
-        let host = Host::with_config(1, caps, config);
+        let host = Host::with_config(1, qp_type, caps, config);
         let peer = Gid::from_ip([10, 0, 0, 2].into());
         let mut attr = QpAttr {
             path_mtu: Mtu::from_bytes(MTU).unwrap(),
@@ -400,15 +426,20 @@ impl Script {
     }
 
     pub fn enter_init(&mut self) {
-        self.host.modify(QpAttr { state: QpState::Init, ..self.attr }, init_mask());
+        self.step(0);
     }
 
     pub fn enter_rtr(&mut self) {
-        self.host.modify(QpAttr { state: QpState::Rtr, ..self.attr }, rtr_mask());
+        self.step(1);
     }
 
     pub fn enter_rts(&mut self) {
-        self.host.modify(QpAttr { state: QpState::Rts, ..self.attr }, rts_mask());
+        self.step(2);
+    }
+
+    fn step(&mut self, number: usize) {
+        let (state, mask) = steps_to_rts(self.host.qp.qp_type())[number];
+        self.host.modify(QpAttr { state, ..self.attr }, mask);
     }
 
     /// One packet in.
