@@ -164,6 +164,12 @@ impl PeerWindow {
             && cost.saturating_add(more.cost) <= self.size
     }
 
+    /// How many packets of a given cost the whole window holds.
+    pub(crate) fn capacity(&self, cost: u32) -> u32 {
+        // Fits: no more than the smallest packets that the largest window holds.
+        (self.size / u64::from(cost)).min(self.packets) as u32
+    }
+
     /// How many more packets of a given cost lie within the window.
     pub(crate) fn room(&self, cost: u32) -> u32 {
         let Load { packets, cost: used } = self.in_flight;
@@ -179,14 +185,13 @@ impl PeerWindow {
     /// one acknowledgement covers, and acknowledgements to what one message holds (the silly window
     /// of RFC 1122, section 4.2.3.4).
     pub(crate) fn worth_waiting_for(&self, pending: u32, cost: u32) -> Load {
-        let quarter = (self.size / u64::from(cost)).min(self.packets) / 4;
-        Load::of(u64::from(pending).min(quarter).max(1) as u32, cost)
+        let quarter = self.capacity(cost) / 4;
+        Load::of(pending.min(quarter).max(1), cost)
     }
 
     /// Packets of a given cost that half of the window holds: what one READ asks for at a time.
     pub(crate) fn read_chunk(&self, cost: u32) -> u32 {
-        // At most the largest window over the smallest cost: fits.
-        ((self.size / u64::from(cost)).min(self.packets) / 2).max(8) as u32
+        (self.capacity(cost) / 2).max(8)
     }
 
     /// Grows the window, after packets have been acknowledged.

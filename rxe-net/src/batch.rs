@@ -22,6 +22,8 @@ pub struct TxBatch {
     /// End of the last packet with its iCRC: where the next one begins.
     end: usize,
     packets: Vec<TxPacket>,
+    /// Groups of packets addressed alike, since the batch was last empty.
+    groups: u32,
     /// The packets written last that can leave as one.
     run: LastRun,
 }
@@ -54,6 +56,8 @@ pub struct TxPacket {
     len: usize,
     path: Path,
     dest_qpn: Qpn,
+    /// Packets of one group are addressed alike.
+    group: u32,
     flip: Option<u32>,
     /// Whether `flip` has been done to the bytes, so that a second sealing can undo it.
     flipped: bool,
@@ -90,6 +94,12 @@ impl TxPacket {
         self.flip
     }
 
+    /// Whether it goes to the same slot by the same path as `other`, a packet of the same batch:
+    /// found without comparing addresses, so only consecutive packets are known to be alike.
+    pub(crate) const fn is_addressed_like(&self, other: &Self) -> bool {
+        self.group == other.group
+    }
+
     /// What the engine committed.
     pub const fn transmit(&self) -> Transmit {
         Transmit { len: self.len, path: self.path, dest_qpn: self.dest_qpn }
@@ -119,6 +129,7 @@ impl TxBatch {
             bytes: vec![0; bytes].into_boxed_slice(),
             end: 0,
             packets: Vec::with_capacity(Self::MAX_PACKETS),
+            groups: 0,
             run: LastRun::default(),
         }
     }
@@ -161,10 +172,43 @@ impl TxBatch {
     ///
     /// As [`commit`](Self::commit).
     pub fn commit_run(&mut self, run: &TransmitRun) {
-        for _ in 1..run.count {
-            self.commit(run.first);
+        let TransmitRun { first, count, last_len } = *run;
+        let stride = first.len + ICRC_LEN;
+        let (Some(before_last), true) = (count.checked_sub(1), last_len <= first.len) else {
+            return self.commit(first);
+        };
+        let offset_of_last = self.end + before_last as usize * stride;
+        let end = offset_of_last + last_len + ICRC_LEN;
+        assert!(
+            first.len <= Self::MAX_PACKET
+                && end <= self.bytes.len()
+                && self.packets.len() + count as usize <= Self::MAX_PACKETS,
+            "a run without room: {count} packets of {} bytes",
+            first.len
+        );
+        let head = self.packet(first);
+        self.packets.extend(
+            (0..before_last as usize)
+                .map(|index| TxPacket { offset: head.offset + index * stride, ..head }),
+        );
+        self.packets.push(TxPacket { offset: offset_of_last, len: last_len, ..head });
+        self.end = end;
+        for _ in 0..before_last {
+            self.run.push(stride);
         }
-        self.commit(Transmit { len: run.last_len, ..run.first });
+        self.run.push(last_len + ICRC_LEN);
+    }
+
+    /// The packet that begins where the last one ended.
+    fn packet(&mut self, transmit: Transmit) -> TxPacket {
+        let Transmit { len, path, dest_qpn } = transmit;
+        let alike = self
+            .packets
+            .last()
+            .filter(|last| last.path == path && last.dest_qpn.slot() == dest_qpn.slot());
+        let group = alike.map_or(self.groups, |last| last.group);
+        self.groups = self.groups.max(group + 1);
+        TxPacket { offset: self.end, len, path, dest_qpn, group, flip: None, flipped: false }
     }
 
     fn has_room(&self, len: usize) -> bool {
@@ -183,14 +227,8 @@ impl TxBatch {
             len <= Self::MAX_PACKET && self.has_room(len),
             "a packet without room: {len} bytes"
         );
-        self.packets.push(TxPacket {
-            offset: self.end,
-            len,
-            path: transmit.path,
-            dest_qpn: transmit.dest_qpn,
-            flip: None,
-            flipped: false,
-        });
+        let packet = self.packet(transmit);
+        self.packets.push(packet);
         self.end += len + ICRC_LEN;
         self.run.push(len + ICRC_LEN);
     }
@@ -288,6 +326,7 @@ impl TxBatch {
     /// Forgets all packets, so that the buffer is empty again.
     pub fn clear(&mut self) {
         self.packets.clear();
+        self.groups = 0;
         self.end = 0;
         self.run = LastRun::default();
     }

@@ -13,7 +13,7 @@ use crate::window::{Load, PeerWindow};
 use crate::wq::send::{SendOp, SendWqe, Started, WqeData};
 use crate::wq::{RemoteAddr, gather, gather_span};
 
-/// A packet that asks for no acknowledgement is followed by at most so many like it.
+/// The least number of packets in a row that ask for no acknowledgement, unless the window is full.
 const UNACKNOWLEDGED_RUN: u32 = 15;
 
 /// What the requester works with, borrowed from the queue pair and its shard.
@@ -174,7 +174,7 @@ impl Requester {
         let ack_req = position.is_end()
             || fills_window
             || is_rewound
-            || self.unacknowledged_run >= UNACKNOWLEDGED_RUN;
+            || self.unacknowledged_run >= asks_after(cx.window, &started);
         match build_data(cx, wqe, &started, packet, ack_req, buf) {
             Ok(len) => {
                 self.note_sent(cx, queue, psn, ack_req);
@@ -213,24 +213,34 @@ impl Requester {
         let offset = u64::from(first) * cx.mtu as u64;
         let bytes = (u64::from(count) * cx.mtu as u64).min(u64::from(wqe.length) - offset);
         let Some(span) = gather_span(cx.memory, cx.pd, sges, offset, bytes) else { return };
+        let last = started.packets - 1;
+        let ask_after = asks_after(cx.window, &started);
+        let (opcode, ..) = data_headers(wqe, Position::Middle);
+        let mut middle = header(cx, opcode, started.first_psn, 0, false, false);
         let (mut built, mut probe) = (0, None);
         while built < count {
             let packet = first + built;
-            let ack_req = packet + 1 == started.packets
-                || built + 1 >= room
-                || self.unacknowledged_run >= UNACKNOWLEDGED_RUN;
+            let psn = started.first_psn.plus(packet);
+            let ack_req =
+                packet == last || built + 1 >= room || self.unacknowledged_run >= ask_after;
+            let Some(buf) = out.next() else { break };
             let fill = |payload: &mut [u8]| {
                 let skip = built as usize * cx.mtu;
                 span.read_at(skip, payload).map_err(|_| WcStatus::LocProtErr)
             };
-            let Some(buf) = out.next() else { break };
+            let written = if packet == last {
+                write_data(cx, wqe, &started, packet, ack_req, buf, fill)
+            } else {
+                (middle.psn, middle.ack_req) = (psn, ack_req);
+                write_middle(&middle, cx.mtu, buf, fill)
+            };
             // What cannot be built here is built, and fails if it must, as a packet by itself.
-            let Ok(len) = write_data(cx, wqe, &started, packet, ack_req, buf, fill) else { break };
+            let Ok(len) = written else { break };
             out.push(len);
             built += 1;
             self.unacknowledged_run = if ack_req { 0 } else { self.unacknowledged_run + 1 };
             if ack_req && probe.is_none() {
-                probe = Some(started.first_psn.plus(packet));
+                probe = Some(psn);
             }
         }
         drop(span);
@@ -256,6 +266,14 @@ impl Requester {
         self.unacknowledged_run = 0;
         note_probe(cx, queue, psn);
     }
+}
+
+/// How many packets in a row may ask for no acknowledgement: half of the window.
+///
+/// So the other half may be under way while an acknowledgement is. An acknowledgement costs both
+/// ends as much as a dozen packets. Whoever fills the window asks in any case.
+fn asks_after(window: &PeerWindow, started: &Started) -> u32 {
+    (window.capacity(started.packet_cost) / 2).max(UNACKNOWLEDGED_RUN)
 }
 
 /// Measures the round trip with a packet that asks for an acknowledgement, unless it may be a copy.
@@ -380,6 +398,20 @@ fn write_data(
     // R59: the pad is covered by the iCRC, so it must be ours to define.
     buf.get_mut(end..end + pad).ok_or(too_short)?.fill(0);
     Ok(end + pad)
+}
+
+/// Writes a packet with nothing but BTH and a full payload, which `fill` copies.
+fn write_middle(
+    bth: &Bth,
+    mtu: usize,
+    buf: &mut [u8],
+    fill: impl FnOnce(&mut [u8]) -> Result<(), WcStatus>,
+) -> Result<usize, WcStatus> {
+    let too_short = WcStatus::GeneralErr;
+    let end = Bth::LEN + mtu;
+    bth.write(buf).map_err(|_| too_short)?;
+    fill(buf.get_mut(Bth::LEN..end).ok_or(too_short)?)?;
+    Ok(end)
 }
 
 /// Opcode and extended headers of a SEND or WRITE packet.

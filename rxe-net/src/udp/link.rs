@@ -495,9 +495,7 @@ fn run_length(batch: &TxBatch, first: usize, max_segments: usize) -> usize {
             // A shorter packet ends the run.
             && last_len == head.sealed_len()
             && len <= last_len
-            && (count == 0
-                || packet.path() == head.path()
-                    && packet.dest_qpn().slot() == head.dest_qpn().slot());
+            && packet.is_addressed_like(head);
         if !fits {
             return count.max(1);
         }
