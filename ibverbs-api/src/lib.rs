@@ -22,6 +22,9 @@
 //! | `ibv_create_srq`, `_modify_srq`, `_query_srq` | [`ProtectionDomain::create_srq`], [`SharedReceiveQueue`] |
 //! | `ibv_post_srq_recv` | [`SharedReceiveQueue::post_recv`] |
 //! | `ibv_create_qp` | [`ProtectionDomain::create_qp`] |
+//! | `ibv_create_ah`, `_create_ah_from_wc` | [`ProtectionDomain::create_ah`], `create_ah_from_header` |
+//! | `ibv_init_ah_from_wc` | [`Context::address_from_header`] |
+//! | `ibv_attach_mcast`, `_detach_mcast` | `attach_multicast`, `detach_multicast` of [`QueuePair`] |
 //! | `ibv_modify_qp`, `ibv_query_qp` | [`QueuePair::modify`], [`QueuePair::query`] |
 //! | `ibv_post_send`, `ibv_post_recv` | [`QueuePair::post_send`], [`QueuePair::post_recv`] |
 //! | `ibv_destroy_*`, `ibv_dealloc_pd` with `EBUSY` | `destroy` and `dealloc` of the object |
@@ -80,6 +83,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod ah;
 mod attr;
 mod channel;
 mod context;
@@ -91,6 +95,7 @@ mod pd;
 mod qp;
 mod srq;
 
+pub use ah::AddressHandle;
 pub use attr::{AtomicCap, DeviceAttr, LinkLayer, PortAttr, PortState};
 pub use channel::CompletionChannel;
 pub use context::Context;
@@ -105,13 +110,16 @@ pub use qp::{ConnectAttr, QpInit, QueuePair};
 pub use srq::SharedReceiveQueue;
 
 pub use gid_table::{Gid, GidEntry, GidType, QueryGidError, QueryGidTableError};
+pub use rxe_core::ah::{CreateAhError, Destination};
 pub use rxe_core::cq::{CqId, CreateCqError, Moderation, ResizeCqError};
 pub use rxe_core::device::AllocPdError;
 pub use rxe_core::error::{CreateQpError, ModifyQpError};
 pub use rxe_core::event::AsyncEvent;
 pub use rxe_core::mem::{AccessFlags, DmaBuf, Fault, RegMrError};
+pub use rxe_core::multicast::{MULTICAST_QPN, MulticastError};
 pub use rxe_core::qp::{
     AddressVector, MigState, Mtu, QpAttr, QpAttrMask, QpCaps, QpState, QpType, RC_TO_RTS,
+    steps_to_rts,
 };
 pub use rxe_core::srq::{SrqAttr, SrqAttrMask, SrqError, SrqId};
 pub use rxe_core::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
@@ -123,4 +131,4 @@ pub use rxe_core::{CongestionConfig, Counter, CounterValues, Limits, Seed};
 pub use rxe_net::link::LinkCounters;
 pub use rxe_net::runtime::{LinkOptions, ModifyError, OpenLinkError, OptionsError, StartError};
 pub use rxe_net::udp::{BindError, BufferSizes};
-pub use rxe_wire::{LKey, Psn, Qpn, RKey};
+pub use rxe_wire::{LKey, Psn, QKey, Qpn, RKey};

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use rxe_core::ah::{CreateAhError, address_from_header};
 use rxe_core::device::AllocPdError;
 use rxe_core::error::CreateQpError;
 use rxe_core::mem::{AccessFlags, DmaBuf, RegMrError};
 use rxe_core::pd::PdId;
+use rxe_core::qp::AddressVector;
 use rxe_core::srq::{SrqAttr, SrqError};
 
+use crate::ah::AddressHandle;
 use crate::context::ContextInner;
 use crate::error::InUse;
 use crate::mr::MemoryRegion;
@@ -74,6 +77,29 @@ impl ProtectionDomain {
     /// [`SrqError`] when a capacity is out of range or `max_srq` is reached.
     pub fn create_srq(&self, attr: SrqAttr) -> Result<SharedReceiveQueue, SrqError> {
         SharedReceiveQueue::new(self.inner.clone(), attr)
+    }
+
+    /// Makes an address handle, for datagrams (`ibv_create_ah`).
+    ///
+    /// # Errors
+    ///
+    /// [`CreateAhError`] when the address vector leads nowhere or `max_ah` is reached.
+    pub fn create_ah(&self, av: &AddressVector) -> Result<AddressHandle, CreateAhError> {
+        AddressHandle::new(&self.inner, av)
+    }
+
+    /// Makes an address handle of the way back to the sender of a datagram, from the 40 bytes
+    /// before its data (`ibv_create_ah_from_wc`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::create_ah`], and when the bytes are no network header.
+    pub fn create_ah_from_header(
+        &self,
+        port_num: u8,
+        header: &[u8; 40],
+    ) -> Result<AddressHandle, CreateAhError> {
+        self.create_ah(&address_from_header(&self.inner.context.core, port_num, header)?)
     }
 
     /// Frees it (`ibv_dealloc_pd`). Dropping it does so too, once nothing uses it any more.

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
+use gid_table::Gid;
 use rxe_core::counters::CounterValues;
 use rxe_core::error::CreateQpError;
 use rxe_core::mem::AccessFlags;
+use rxe_core::multicast::MulticastError;
 use rxe_core::qp::{
     AddressVector, Mtu, QpAttr, QpAttrMask, QpCaps, QpInit as CoreInit, QpState, QpType,
-    QueuePair as CorePair, RC_TO_RTS,
+    QueuePair as CorePair, steps_to_rts,
 };
 use rxe_core::wq::{PostRecvError, PostSendError, RecvWr, SendWr};
 use rxe_net::runtime::{ModifyError, Runner};
-use rxe_wire::{Psn, Qpn};
+use rxe_wire::{Psn, QKey, Qpn};
 
 use crate::cq::{CompletionQueue, CqInner};
 use crate::error::{PostRecvListError, PostSendListError, QueryError};
@@ -33,6 +35,8 @@ pub struct QpInit {
     pub signal_all: bool,
     /// Where receives are taken from, instead of a queue of its own.
     pub srq: Option<SharedReceiveQueue>,
+    /// Of QP1: the port that it serves, counted from 1.
+    pub port_num: u8,
 }
 
 impl QpInit {
@@ -40,7 +44,7 @@ impl QpInit {
     pub fn new(qp_type: QpType, send_cq: &CompletionQueue, recv_cq: &CompletionQueue) -> Self {
         let (send_cq, recv_cq) = (send_cq.clone(), recv_cq.clone());
         let (caps, signal_all, srq) = (QpCaps::default(), false, None);
-        Self { qp_type, send_cq, recv_cq, caps, signal_all, srq }
+        Self { qp_type, send_cq, recv_cq, caps, signal_all, srq, port_num: 1 }
     }
 }
 
@@ -109,7 +113,12 @@ pub struct QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        self.runner.destroy_qp(self.core.qpn());
+        let device = &self.pd.context.core;
+        device.detach_all_multicast(&self.core);
+        // Nobody else has the handle, so it is in no group again.
+        if let Err(error) = self.runner.destroy_qp(self.core.qpn()) {
+            tracing::error!(target: "rxe::qp", qpn = %self.core.qpn(), %error, "not destroyed");
+        }
         self.send_cq.detach(&self.runner);
         self.recv_cq.detach(&self.runner);
     }
@@ -117,7 +126,7 @@ impl Drop for QueuePair {
 
 impl QueuePair {
     pub(crate) fn new(pd: Arc<PdInner>, init: QpInit) -> Result<Self, CreateQpError> {
-        let QpInit { qp_type, send_cq, recv_cq, caps, signal_all, srq } = init;
+        let QpInit { qp_type, send_cq, recv_cq, caps, signal_all, srq, port_num } = init;
         let (send_cq, recv_cq) = (send_cq.inner, recv_cq.inner);
         for (which, cq) in [("send_cq", &send_cq), ("recv_cq", &recv_cq)] {
             if !Arc::ptr_eq(&cq.context, &pd.context) {
@@ -138,6 +147,7 @@ impl QueuePair {
             caps,
             signal_all,
             srq: srq.as_ref().map(|srq| srq.inner.core.clone()),
+            port_num,
         })?;
         send_cq.attach(&runner);
         recv_cq.attach(&runner);
@@ -197,7 +207,9 @@ impl QueuePair {
         self.runner.qp_counters(self.core.qpn()).ok_or(QueryError::NoSuchQp)
     }
 
-    /// Moves a new RC queue pair through INIT and RTR to RTS.
+    /// Moves a new RC or UC queue pair through INIT and RTR to RTS.
+    ///
+    /// What UC does not have, it does not take: everything about acknowledgements and READs.
     ///
     /// # Errors
     ///
@@ -219,10 +231,42 @@ impl QueuePair {
             rnr_retry: attr.rnr_retry,
             ..QpAttr::default()
         };
-        for (state, mask) in RC_TO_RTS {
+        self.go_to_rts(values)
+    }
+
+    /// Moves a new UD queue pair through INIT and RTR to RTS: it takes datagrams with this queue
+    /// key, at all addresses of the port, and numbers those that it sends from 0 on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::modify`]; the queue pair stays in the last state that it reached.
+    pub fn start_datagrams(&self, port_num: u8, qkey: QKey) -> Result<(), ModifyError> {
+        self.go_to_rts(QpAttr { port_num, qkey: qkey.get(), ..QpAttr::default() })
+    }
+
+    fn go_to_rts(&self, values: QpAttr) -> Result<(), ModifyError> {
+        for (state, mask) in steps_to_rts(self.qp_type()) {
             self.modify(&QpAttr { state, ..values }, mask)?;
         }
         Ok(())
+    }
+
+    /// Attaches a UD queue pair to a multicast group (`ibv_attach_mcast`); once more is no error.
+    ///
+    /// # Errors
+    ///
+    /// [`MulticastError`] when the GID is no group, this is no UD, or a limit is reached.
+    pub fn attach_multicast(&self, group: Gid) -> Result<(), MulticastError> {
+        self.pd.context.core.attach_multicast(&self.core, group)
+    }
+
+    /// Detaches it from a multicast group (`ibv_detach_mcast`); dropping it detaches it from all.
+    ///
+    /// # Errors
+    ///
+    /// [`MulticastError::NotAttached`].
+    pub fn detach_multicast(&self, group: Gid) -> Result<(), MulticastError> {
+        self.pd.context.core.detach_multicast(&self.core, group)
     }
 
     /// Posts a send request and sends what may go at once (`ibv_post_send`).

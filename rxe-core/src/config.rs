@@ -41,6 +41,12 @@ pub struct Limits {
     pub max_srq_wr: u32,
     /// Scatter/gather entries per receive of a shared receive queue (`max_srq_sge`).
     pub max_srq_sge: u32,
+    /// Address handles (`max_ah`).
+    pub max_ah: u32,
+    /// Multicast groups (`max_mcast_grp`).
+    pub max_mcast_grp: u32,
+    /// Queue pairs attached to one multicast group (`max_mcast_qp_attach`).
+    pub max_mcast_qp_attach: u32,
     /// Protection domains (`max_pd`).
     pub max_pd: u32,
     /// READs and atomics that a QP answers at once (`max_qp_rd_atom`).
@@ -64,6 +70,9 @@ impl Default for Limits {
             max_srq: 1 << 20,
             max_srq_wr: 1 << 20,
             max_srq_sge: 32,
+            max_ah: 1 << 20,
+            max_mcast_grp: 8192,
+            max_mcast_qp_attach: 1024,
             max_pd: 1 << 20,
             max_qp_rd_atom: 128,
             max_qp_init_rd_atom: 128,

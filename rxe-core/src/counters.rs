@@ -100,6 +100,10 @@ counters! {
     drop_no_receive,
     /// Dropped: an unreliable message of a wrong length, or longer than the receive.
     drop_bad_length,
+    /// Dropped: the queue key of a datagram is not that of the queue pair.
+    drop_bad_qkey,
+    /// Dropped: to a multicast group that no queue pair here is attached to.
+    drop_no_group,
     /// Dropped: an unreliable WRITE that the queue pair or the memory does not allow.
     drop_no_access,
 }

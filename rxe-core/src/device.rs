@@ -4,17 +4,19 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use gid_table::GidTable;
+use gid_table::{Gid, GidTable};
 use parking_lot::{Mutex, RwLock};
 
+use crate::ah::{AddressHandle, CreateAhError, address_from_header};
 use crate::config::{DeviceConfig, Limits};
 use crate::counters::{Counter, CounterValues, Counters};
 use crate::cq::{CompletionChannel, CompletionQueue, CqId, CreateCqError};
 use crate::error::BusyError;
 use crate::event::{AsyncEvent, EventQueue};
 use crate::mem::MemoryTable;
+use crate::multicast::{Multicast, MulticastError};
 use crate::pd::PdId;
-use crate::qp::Mtu;
+use crate::qp::{AddressVector, Mtu, QueuePair};
 use crate::rng::SecretRng;
 use crate::srq::{SharedReceiveQueue, SrqError, SrqId, SrqInit};
 
@@ -86,6 +88,10 @@ pub struct Device {
     pds: Mutex<Numbers>,
     cqs: Mutex<Numbers>,
     srqs: Mutex<Numbers>,
+    ahs: AtomicU32,
+    multicast: Multicast,
+    /// Ports that have their QP1.
+    gsi_ports: Mutex<HashSet<u8>>,
     counters: Mutex<Vec<Arc<Counters>>>,
     /// Times that a port went down.
     link_downs: AtomicU64,
@@ -125,6 +131,9 @@ impl Device {
             pds: Mutex::default(),
             cqs: Mutex::default(),
             srqs: Mutex::default(),
+            ahs: AtomicU32::new(0),
+            multicast: Multicast::default(),
+            gsi_ports: Mutex::default(),
             counters: Mutex::default(),
             link_downs: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
@@ -262,6 +271,81 @@ impl Device {
         BusyError::check("shared receive queue", srq.users())?;
         self.srqs.lock().used.remove(&srq.id().0);
         Ok(())
+    }
+
+    /// Makes an address handle (`ibv_create_ah`).
+    ///
+    /// # Errors
+    ///
+    /// [`CreateAhError`] when the address vector leads nowhere or `max_ah` is reached.
+    pub fn create_ah(
+        self: &Arc<Self>,
+        pd: PdId,
+        av: &AddressVector,
+    ) -> Result<Arc<AddressHandle>, CreateAhError> {
+        let max = self.limits().max_ah;
+        if self.ahs.fetch_add(1, Ordering::AcqRel) >= max {
+            self.forget_ah();
+            return Err(CreateAhError::TooMany { max });
+        }
+        AddressHandle::new(self, pd, av).map(Arc::new).inspect_err(|_| self.forget_ah())
+    }
+
+    /// Makes an address handle of the way back to the sender of a datagram, from the 40 bytes
+    /// before its data (`ibv_create_ah_from_wc`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::create_ah`], and those of [`address_from_header`].
+    pub fn create_ah_from_header(
+        self: &Arc<Self>,
+        pd: PdId,
+        port_num: u8,
+        header: &[u8; 40],
+    ) -> Result<Arc<AddressHandle>, CreateAhError> {
+        self.create_ah(pd, &address_from_header(self, port_num, header)?)
+    }
+
+    pub(crate) fn forget_ah(&self) {
+        self.ahs.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Its multicast groups.
+    pub fn multicast(&self) -> &Multicast {
+        &self.multicast
+    }
+
+    /// Attaches a UD queue pair to a group (`ibv_attach_mcast`); once more is no error.
+    ///
+    /// # Errors
+    ///
+    /// [`MulticastError`].
+    pub fn attach_multicast(&self, qp: &QueuePair, group: Gid) -> Result<(), MulticastError> {
+        self.multicast.attach(self.limits(), qp, group)
+    }
+
+    /// Detaches a queue pair from a group (`ibv_detach_mcast`).
+    ///
+    /// # Errors
+    ///
+    /// [`MulticastError::NotAttached`].
+    pub fn detach_multicast(&self, qp: &QueuePair, group: Gid) -> Result<(), MulticastError> {
+        self.multicast.detach(qp, group)
+    }
+
+    /// Detaches a queue pair from all groups, so that it can be destroyed; returns whether it was
+    /// in any.
+    pub fn detach_all_multicast(&self, qp: &QueuePair) -> bool {
+        self.multicast.detach_all(qp)
+    }
+
+    /// Takes QP1 of a port; false when somebody has it.
+    pub(crate) fn take_gsi(&self, port_num: u8) -> bool {
+        self.gsi_ports.lock().insert(port_num)
+    }
+
+    pub(crate) fn release_gsi(&self, port_num: u8) {
+        self.gsi_ports.lock().remove(&port_num);
     }
 
     pub(crate) fn new_counters(&self) -> Arc<Counters> {

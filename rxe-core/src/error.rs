@@ -32,6 +32,12 @@ pub enum CreateQpError {
     /// The device is lost.
     #[error("the device is lost: close it, and open it again")]
     DeviceLost,
+    /// There is no such port, or QP1 of it is in use.
+    #[error("port {port} has no QP1 to give: it does not exist, or somebody has it already")]
+    NoGsi {
+        /// What was asked for.
+        port: u8,
+    },
     /// The device's limit of queue pairs is reached.
     #[error("all {max} queue pairs are in use (max_qp): destroy some")]
     TooMany {
@@ -47,6 +53,7 @@ impl CreateQpError {
             Self::Unsupported(_) => EOPNOTSUPP,
             Self::Capacity { .. } | Self::OtherContext { .. } => EINVAL,
             Self::DeviceLost => EIO,
+            Self::NoGsi { .. } => EBUSY,
             Self::TooMany { .. } => ENOMEM,
         }
     }

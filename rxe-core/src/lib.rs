@@ -36,6 +36,7 @@
 //! Counterpart of `drivers/infiniband/sw/rxe` in Linux.
 #![deny(unsafe_code)]
 
+pub mod ah;
 pub mod config;
 pub mod counters;
 pub mod cq;
@@ -44,6 +45,8 @@ pub mod errno;
 pub mod error;
 pub mod event;
 pub mod mem;
+pub mod multicast;
+mod network_header;
 pub mod path;
 pub mod pd;
 pub mod qp;
@@ -56,11 +59,12 @@ pub mod wc;
 mod window;
 pub mod wq;
 
+pub use ah::{AddressHandle, CreateAhError, Destination};
 pub use config::{CongestionConfig, DeviceConfig, Limits, Seed};
 pub use counters::{Counter, CounterValues, Counters};
 pub use cq::{CompletionChannel, CompletionQueue, CqId, Notify};
 pub use device::{Device, Port};
-pub use error::{CreateQpError, ModifyQpError};
+pub use error::{BusyError, CreateQpError, ModifyQpError};
 pub use event::AsyncEvent;
 pub use path::{Path, Transmit, TransmitRun, Unreachable};
 pub use qp::QueuePair;

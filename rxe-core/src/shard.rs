@@ -9,12 +9,13 @@ use slab::Slab;
 use crate::counters::{Counter, CounterValues, Counters, Tally};
 use crate::cq::{CompletionQueue, CqId};
 use crate::device::Device;
-use crate::error::{CreateQpError, ModifyQpError};
+use crate::error::{BusyError, CreateQpError, ModifyQpError};
+use crate::multicast::MULTICAST_QPN;
 use crate::path::{Path, Transmit, TransmitRun, Unreachable};
 use crate::qp::machine::{Machine, ShardContext};
 use crate::qp::requester::Emit;
 use crate::qp::run::RunBuf;
-use crate::qp::{QpAttr, QpAttrMask, QpInit, QpState, QpType, QueuePair};
+use crate::qp::{GSI_QPN, QpAttr, QpAttrMask, QpInit, QpState, QpType, QueuePair};
 use crate::rng::PublicRng;
 use crate::time::Instant;
 use crate::timer::DeadlineIndex;
@@ -45,6 +46,8 @@ pub struct Shard {
     by_number: Box<[u32]>,
     /// Low 16 bits of the next QPN to try.
     next_number: u16,
+    /// Slab key of QP1, where this shard has it: its number is of no slot.
+    gsi: Option<u32>,
     windows: Windows,
     ready: VecDeque<u32>,
     /// Packets that the first of `ready` may still send in its turn.
@@ -78,6 +81,7 @@ impl Shard {
             qp_counters: Vec::new(),
             by_number: vec![0; 1 << 16].into_boxed_slice(),
             next_number,
+            gsi: None,
             windows: Windows::default(),
             ready: VecDeque::new(),
             turn: TURN,
@@ -123,7 +127,7 @@ impl Shard {
             return Err(CreateQpError::DeviceLost);
         }
         let limits = self.device.limits();
-        if !matches!(init.qp_type, QpType::Rc | QpType::Uc) {
+        if matches!(init.qp_type, QpType::XrcSend | QpType::XrcRecv) {
             return Err(CreateQpError::Unsupported(init.qp_type));
         }
         let caps = &init.caps;
@@ -142,13 +146,25 @@ impl Shard {
         if self.machines.len() >= max as usize {
             return Err(CreateQpError::TooMany { max });
         }
+        let port_num = init.port_num;
+        let is_gsi = init.qp_type == QpType::Gsi;
+        if is_gsi {
+            let exists = self.device.port(port_num).is_some();
+            if !exists || self.gsi.is_some() || !self.device.take_gsi(port_num) {
+                return Err(CreateQpError::NoGsi { port: port_num });
+            }
+        }
         // R55: from here on nothing fails, so packets never find half a queue pair.
         while self.by_number[usize::from(self.next_number)] != 0 {
             self.next_number = self.next_number.wrapping_add(1);
         }
         let number = self.next_number;
-        self.next_number = number.wrapping_add(1);
-        let qpn = Qpn::new(u32::from(self.slot) << 16 | u32::from(number));
+        let qpn = if is_gsi {
+            GSI_QPN
+        } else {
+            self.next_number = number.wrapping_add(1);
+            Qpn::new(u32::from(self.slot) << 16 | u32::from(number))
+        };
         let qp = Arc::new(QueuePair::new(qpn, init));
         let entry = self.machines.vacant_entry();
         // Fits: there are at most 2^16.
@@ -159,7 +175,11 @@ impl Shard {
             Some(counters) => *counters = Counters::default(),
             None => self.qp_counters.push(Counters::default()),
         }
-        self.by_number[usize::from(number)] = key + 1;
+        if is_gsi {
+            self.gsi = Some(key);
+        } else {
+            self.by_number[usize::from(number)] = key + 1;
+        }
         Ok(qp)
     }
 
@@ -167,10 +187,21 @@ impl Shard {
     ///
     /// What is owed to the peer should be sent first: see
     /// [`poll_transmit`](Self::poll_transmit).
-    pub fn destroy_qp(&mut self, qpn: Qpn) {
+    ///
+    /// # Errors
+    ///
+    /// [`BusyError`] while it is attached to multicast groups (R50); it goes on to work.
+    pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), BusyError> {
         // R19: what the link has taken is the link's, so nothing has to be waited for.
-        let Some(key) = self.find(qpn) else { return };
-        self.by_number[(qpn.get() & 0xffff) as usize] = 0;
+        let Some(key) = self.find(qpn) else { return Ok(()) };
+        let qp = &self.machines[key as usize].qp;
+        BusyError::check("queue pair", qp.attachments())?;
+        if self.gsi == Some(key) {
+            self.gsi = None;
+            self.device.release_gsi(qp.init().port_num);
+        } else {
+            self.by_number[(qpn.get() & 0xffff) as usize] = 0;
+        }
         let mut machine = self.machines.remove(key as usize);
         let (mut cx, _) = self.split(key);
         let window = machine.connection.map(|connection| connection.window);
@@ -184,6 +215,7 @@ impl Shard {
         if let Some(window) = window {
             self.wake_waiting(window);
         }
+        Ok(())
     }
 
     /// Moves all queue pairs to the error state: the device is lost ([`Device::fail`]).
@@ -249,6 +281,13 @@ impl Shard {
         Some(QpAttr { cur_state: state, sq_draining, ..machine.attr })
     }
 
+    /// The port of a queue pair for datagrams, which needs a link for each address of it; `None`
+    /// when it is of another service.
+    pub fn datagram_port(&self, qpn: Qpn) -> Option<u8> {
+        let machine = &self.machines[self.find(qpn)? as usize];
+        machine.qp.qp_type().is_datagram().then_some(machine.attr.port_num)
+    }
+
     /// Takes over what was posted to a queue pair.
     pub fn kick(&mut self, now: Instant, qpn: Qpn) {
         self.advance(now);
@@ -268,15 +307,22 @@ impl Shard {
                 return self.counters.bump(Counter::drop_malformed);
             }
         };
+        if packet.bth().dest_qpn == MULTICAST_QPN {
+            return self.handle_multicast(path, &packet, bytes.len());
+        }
         match self.admit(path, &packet) {
             Ok(key) => {
                 let (mut cx, machines) = self.split(key);
                 cx.counters.qp.bump(Counter::rcvd_pkts);
                 let machine = &mut machines[key as usize];
-                if is_marked(path, &packet) {
-                    machine.handle_mark(&mut cx);
+                if machine.qp.qp_type().is_datagram() {
+                    machine.handle_datagram(&mut cx, path, &packet, bytes.len());
+                } else {
+                    if is_marked(path, &packet) {
+                        machine.handle_mark(&mut cx);
+                    }
+                    machine.handle_packet(&mut cx, &packet);
                 }
-                machine.handle_packet(&mut cx, &packet);
                 self.settle(key);
             }
             Err(counter) => {
@@ -290,6 +336,39 @@ impl Shard {
         }
     }
 
+    /// R49: gives a packet to each queue pair of this shard that is attached to the group, but not
+    /// to the one that sent it.
+    fn handle_multicast(&mut self, path: &Path, packet: &Packet<'_>, len: usize) {
+        let bth = packet.bth();
+        let Some(deth) = packet.deth().filter(|_| packet.info().service == Service::Ud) else {
+            return self.counters.bump(Counter::drop_wrong_service);
+        };
+        if bth.tver != 0 {
+            return self.counters.bump(Counter::drop_bad_version);
+        }
+        if !is_our_partition(bth.pkey) {
+            return self.counters.bump(Counter::drop_bad_pkey);
+        }
+        let ports = self.device.ports();
+        let is_own = ports.iter().any(|p| p.gids.read().find(path.source, path.gid_type).is_some());
+        let device = self.device.clone();
+        for index in 0.. {
+            let member = device.multicast().member(path.destination, self.slot, index);
+            let Some(qpn) = member else {
+                if index == 0 {
+                    self.counters.bump(Counter::drop_no_group);
+                }
+                return;
+            };
+            let key = self.find(qpn).filter(|_| !(is_own && deth.source_qpn == qpn));
+            let Some(key) = key else { continue };
+            let (mut cx, machines) = self.split(key);
+            cx.counters.qp.bump(Counter::rcvd_pkts);
+            machines[key as usize].handle_datagram(&mut cx, path, packet, len);
+            self.settle(key);
+        }
+    }
+
     /// R57: the queue pair that a packet is for, if it comes from its peer.
     fn admit(&self, path: &Path, packet: &Packet<'_>) -> Result<u32, Counter> {
         let bth = packet.bth();
@@ -299,12 +378,15 @@ impl Shard {
         let key = self.find(bth.dest_qpn).ok_or(Counter::drop_no_such_qp)?;
         let machine = &self.machines[key as usize];
         let service = machine.qp.qp_type().service();
-        if packet.info().service != service && packet.info().service != Service::Cnp {
+        let is_cnp = packet.info().service == Service::Cnp && service != Service::Ud;
+        if packet.info().service != service && !is_cnp {
             return Err(Counter::drop_wrong_service);
         }
-        // Ours is the default partition with full membership, which any member of it matches.
-        if (bth.pkey.get() ^ PKey::DEFAULT.get()) & 0x7fff != 0 {
+        if !is_our_partition(bth.pkey) {
             return Err(Counter::drop_bad_pkey);
+        }
+        if service == Service::Ud {
+            return Ok(key);
         }
         if machine.connection.is_none() {
             return Err(Counter::drop_wrong_state);
@@ -412,14 +494,13 @@ impl Shard {
             let machine = &mut machines[key as usize];
             let window = machine.connection.as_ref().map(|connection| connection.window);
             let emit = machine.poll_packet(&mut cx, buf);
-            if let (Emit::Packet(len) | Emit::Notification(len), Some(connection)) =
-                (emit, &machine.connection)
+            if let (Emit::Packet(len) | Emit::Notification(len), Some((mut path, dest_qpn))) =
+                (emit, machine.route())
             {
-                let mut path = connection.path;
                 if let Emit::Notification(_) = emit {
                     path.traffic_class = cx.device.config().congestion.cnp_traffic_class;
                 }
-                let transmit = Transmit { len, path, dest_qpn: machine.attr.dest_qpn };
+                let transmit = Transmit { len, path, dest_qpn };
                 return Some((key, transmit, matches!(emit, Emit::Packet(_))));
             }
             self.cover(key);
@@ -558,7 +639,7 @@ impl Shard {
 
     fn find(&self, qpn: Qpn) -> Option<u32> {
         if qpn.slot() != self.slot {
-            return None;
+            return self.gsi.filter(|_| qpn == GSI_QPN);
         }
         self.by_number[(qpn.get() & 0xffff) as usize].checked_sub(1)
     }
@@ -573,6 +654,11 @@ impl Shard {
         let counters = Tally { shard: counters, qp: &qp_counters[key as usize] };
         (ShardContext { now: *now, device, counters, windows }, machines)
     }
+}
+
+/// Ours is the default partition with full membership, which any member of it matches.
+fn is_our_partition(pkey: PKey) -> bool {
+    (pkey.get() ^ PKey::DEFAULT.get()) & 0x7fff == 0
 }
 
 /// Whether a packet met congestion on its way, and is none that tells of it.

@@ -46,6 +46,7 @@ pub fn gid(context: &Context, family: Family) -> GidEntry {
 /// How two ends are made.
 #[derive(Clone, Debug)]
 pub struct Setup {
+    pub qp_type: QpType,
     pub family: Family,
     pub mtu: Mtu,
     pub caps: QpCaps,
@@ -61,6 +62,7 @@ pub struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Self {
+            qp_type: QpType::Rc,
             family: Family::V4,
             mtu: Mtu::M1024,
             caps: QpCaps::default(),
@@ -87,7 +89,7 @@ impl End {
     pub fn new(context: &Context, setup: &Setup, channel: Option<&CompletionChannel>) -> Self {
         let pd = context.alloc_pd().unwrap();
         let cq = context.create_cq(setup.cqe, channel, 0).unwrap();
-        let mut init = QpInit::new(QpType::Rc, &cq, &cq);
+        let mut init = QpInit::new(setup.qp_type, &cq, &cq);
         init.caps = setup.caps;
         init.signal_all = setup.signal_all;
         let qp = pd.create_qp(init).unwrap();

@@ -1,10 +1,11 @@
 //! Attributes of a queue pair, and which of them each state transition needs or allows.
 
 use bitflags::bitflags;
-use gid_table::Gid;
+use gid_table::{Gid, GidEntry};
 use rxe_wire::{Psn, Qpn, Service};
 
 use crate::mem::AccessFlags;
+use crate::path::Path;
 
 /// The service of a queue pair (`enum ibv_qp_type`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -132,6 +133,19 @@ pub struct AddressVector {
 }
 
 impl AddressVector {
+    /// The path from one of our GIDs.
+    pub(crate) fn path_from(&self, entry: &GidEntry) -> Path {
+        Path {
+            source: entry.gid,
+            destination: self.dgid,
+            gid_type: entry.gid_type,
+            traffic_class: self.traffic_class,
+            flow_label: self.flow_label & 0xf_ffff,
+            hop_limit: if self.hop_limit == 0 { 64 } else { self.hop_limit },
+            vlan: None,
+        }
+    }
+
     /// The plain route to `dgid` from our GID `sgid_index` of port 1.
     pub const fn new(dgid: Gid, sgid_index: u32) -> Self {
         let (flow_label, hop_limit, traffic_class, port_num, sl) = (0, 64, 0, 1, 0);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use gid_table::{Gid, GidType};
-use rxe_wire::{Operation, Packet, RnrTimer};
+use rxe_wire::{Operation, Packet, Qpn, RnrTimer};
 
 use super::attr::{QpAttr, QpState};
 use super::completer::{Completer, CompleterContext, Disposition, Outcome};
@@ -77,11 +77,13 @@ pub(crate) struct Machine {
     pub(crate) tell_drained: bool,
     /// The first packet has come in RTR, and the event was raised.
     pub(crate) established: bool,
+    /// Where the last datagram that was built goes.
+    pub(crate) datagram_to: Option<Box<(Path, Qpn)>>,
 }
 
 impl Machine {
     pub(crate) fn new(key: u32, qp: Arc<QueuePair>) -> Self {
-        let attr = QpAttr::default();
+        let attr = QpAttr { port_num: qp.init().port_num, ..QpAttr::default() };
         Self {
             key,
             qp,
@@ -100,6 +102,7 @@ impl Machine {
             requests_first: false,
             tell_drained: false,
             established: false,
+            datagram_to: None,
         }
     }
 
@@ -137,6 +140,9 @@ impl Machine {
 
     /// Builds the next packet into `buf`.
     pub(crate) fn poll_packet(&mut self, cx: &mut ShardContext<'_>, buf: &mut [u8]) -> Emit {
+        if self.qp.qp_type().is_datagram() {
+            return self.poll_datagram(cx, buf);
+        }
         let Some(connection) = self.connection else { return Emit::Idle };
         if self.notifier.is_due() {
             cx.counters.bump(Counter::np_cnp_sent);
@@ -328,7 +334,7 @@ impl Machine {
     }
 
     /// Counts a packet that is dropped.
-    fn note_drop(&self, cx: &ShardContext<'_>, reason: Counter) {
+    pub(super) fn note_drop(&self, cx: &ShardContext<'_>, reason: Counter) {
         tracing::trace!(target: "rxe::recv", reason = reason.name(), qpn = %self.qp.qpn(),
             "packet dropped");
         cx.counters.bump(reason);
@@ -542,7 +548,7 @@ impl Machine {
     }
 
     /// The oldest request failed: it completes with `status`, everything else is flushed.
-    fn fail(&mut self, cx: &mut ShardContext<'_>, status: WcStatus) {
+    pub(super) fn fail(&mut self, cx: &mut ShardContext<'_>, status: WcStatus) {
         let qpn = self.qp.qpn();
         tracing::debug!(target: "rxe::comp", %qpn, %status, "request failed");
         if let Some(wqe) = self.send.wqes.pop_front() {

@@ -2,9 +2,10 @@
 
 pub mod attr;
 pub(crate) mod completer;
+mod datagram;
 mod dcqcn;
 pub(crate) mod machine;
-mod modify;
+pub(crate) mod modify;
 mod notify;
 mod queue_pair;
 mod replay;
@@ -16,5 +17,6 @@ mod transition;
 mod uc;
 
 pub use attr::{AddressVector, MigState, Mtu, QpAttr, QpAttrMask, QpState, QpType};
+pub use datagram::{GSI_QKEY, GSI_QPN};
 pub use queue_pair::{QpCaps, QpInit, QueuePair};
 pub use transition::{RC_TO_RTS, Transition, steps_to_rts, transition, transitions};

@@ -11,7 +11,6 @@ use super::send_queue::SendQueue;
 use super::transition::transition;
 use crate::device::{Device, Port};
 use crate::error::ModifyQpError;
-use crate::path::Path;
 
 impl Machine {
     /// Checks what [`Self::modify`] would refuse.
@@ -138,15 +137,7 @@ impl Machine {
         if let Err(error) = port.gids.write().hold(av.sgid_index) {
             return Err(ModifyQpError::GidIndex { error, suggested: None });
         }
-        let path = Path {
-            source: entry.gid,
-            destination: av.dgid,
-            gid_type: entry.gid_type,
-            traffic_class: av.traffic_class,
-            flow_label: av.flow_label & 0xf_ffff,
-            hop_limit: if av.hop_limit == 0 { 64 } else { av.hop_limit },
-            vlan: None,
-        };
+        let path = av.path_from(&entry);
         self.disconnect(cx);
         let dest_qpn =
             if mask.contains(QpAttrMask::DEST_QPN) { dest_qpn } else { self.attr.dest_qpn };
@@ -240,14 +231,14 @@ fn check_values(
     Ok(())
 }
 
-fn port(device: &Device, number: u8) -> Result<&Port, ModifyQpError> {
+pub(crate) fn port(device: &Device, number: u8) -> Result<&Port, ModifyQpError> {
     // A device has at most 255 ports: their numbers have 8 bits.
     let ports = device.ports().len().min(255) as u8;
     device.port(number).ok_or(ModifyQpError::Port { port: number, ports })
 }
 
 /// The source GID of an address vector, if packets can be sent from it to the destination.
-fn source_gid(port: &Port, av: &AddressVector) -> Result<GidEntry, ModifyQpError> {
+pub(crate) fn source_gid(port: &Port, av: &AddressVector) -> Result<GidEntry, ModifyQpError> {
     if av.dgid.is_zero() {
         return Err(ModifyQpError::NoDestination);
     }

@@ -61,13 +61,15 @@ pub struct QpInit {
     pub signal_all: bool,
     /// Where receives are taken from, instead of a queue of its own.
     pub srq: Option<Arc<SharedReceiveQueue>>,
+    /// Of QP1: the port that it serves, counted from 1.
+    pub port_num: u8,
 }
 
 impl QpInit {
     /// A queue pair with the default capacities that completes in one queue.
     pub fn new(qp_type: QpType, pd: PdId, cq: &Arc<CompletionQueue>) -> Self {
         let (send_cq, recv_cq, caps) = (cq.clone(), cq.clone(), QpCaps::default());
-        Self { qp_type, pd, send_cq, recv_cq, caps, signal_all: false, srq: None }
+        Self { qp_type, pd, send_cq, recv_cq, caps, signal_all: false, srq: None, port_num: 1 }
     }
 }
 
@@ -90,6 +92,8 @@ pub struct QueuePair {
     attention: AtomicBool,
     /// What it is.
     wants: Mutex<CqWants>,
+    /// Multicast groups that it is attached to.
+    attachments: AtomicU32,
 }
 
 /// What completion queues want of the shard, after completions of a queue pair.
@@ -120,6 +124,7 @@ impl QueuePair {
             kicked: AtomicBool::new(false),
             attention: AtomicBool::new(false),
             wants: Mutex::default(),
+            attachments: AtomicU32::new(0),
         }
     }
 
@@ -212,6 +217,19 @@ impl QueuePair {
         }
         receives.post(wr)?;
         Ok(state == QpState::Err)
+    }
+
+    /// Multicast groups that it is attached to; while there are any, it is not destroyed (R50).
+    pub fn attachments(&self) -> u32 {
+        self.attachments.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn note_attached(&self, attached: bool) {
+        if attached {
+            self.attachments.fetch_add(1, Ordering::AcqRel);
+        } else {
+            self.attachments.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 
     /// Notes that the shard is about to be told; false when it has been already.

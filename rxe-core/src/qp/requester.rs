@@ -79,7 +79,10 @@ impl Requester {
             SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
                 self.poll_answered(cx, queue, buf)
             }
-            SendOp::Send { .. } | SendOp::Write { .. } => self.poll_data(cx, queue, buf),
+            // Datagrams do not come here.
+            SendOp::Send { .. } | SendOp::SendTo { .. } | SendOp::Write { .. } => {
+                self.poll_data(cx, queue, buf)
+            }
         }
     }
 
@@ -316,7 +319,9 @@ fn build_answered(
         SendOp::Read { remote } => {
             return build_read(cx, wqe.length, remote, started, packet, count, buf);
         }
-        SendOp::Send { .. } | SendOp::Write { .. } => return Err(WcStatus::LocQpOpErr),
+        SendOp::Send { .. } | SendOp::SendTo { .. } | SendOp::Write { .. } => {
+            return Err(WcStatus::LocQpOpErr);
+        }
     };
     let bth = header(cx, opcode, psn, 0, true, false);
     let atomic = AtomicEth { va, rkey, swap_or_add, compare };

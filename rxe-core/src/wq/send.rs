@@ -5,6 +5,7 @@ use rxe_wire::{Psn, RKey};
 use smallvec::SmallVec;
 
 use super::{MAX_MESSAGE, Sge, SgeList, total_length};
+use crate::ah::Destination;
 use crate::qp::{QpCaps, QpState, QpType};
 use crate::wc::{WcOpcode, WcStatus};
 
@@ -23,6 +24,13 @@ pub struct RemoteAddr {
 pub enum SendOp {
     /// Sends a message into the peer's next receive buffer, with immediate data if given.
     Send {
+        /// Immediate data, in host order.
+        imm: Option<u32>,
+    },
+    /// Sends a datagram to the queue pair that it names, with immediate data if given.
+    SendTo {
+        /// Where to (`wr.ud` of `struct ibv_send_wr`).
+        to: Destination,
         /// Immediate data, in host order.
         imm: Option<u32>,
     },
@@ -73,15 +81,16 @@ struct Operation {
 
 const RELIABLE: &[QpType] = &[QpType::Rc, QpType::XrcSend];
 const CONNECTED: &[QpType] = &[QpType::Rc, QpType::XrcSend, QpType::Uc];
-const ALL: &[QpType] = &[QpType::Rc, QpType::XrcSend, QpType::Uc, QpType::Ud, QpType::Gsi];
+const DATAGRAM: &[QpType] = &[QpType::Ud, QpType::Gsi];
 
 /// Operations and services, one row for each [`SendOp`] (R14). The target of XRC only receives.
-const OPERATIONS: [Operation; 5] = [
-    row("SEND", ALL, true, WcOpcode::Send),
+const OPERATIONS: [Operation; 6] = [
+    row("SEND", CONNECTED, true, WcOpcode::Send),
     row("WRITE", CONNECTED, true, WcOpcode::RdmaWrite),
     row("READ", RELIABLE, false, WcOpcode::RdmaRead),
     row("compare-and-swap", RELIABLE, false, WcOpcode::CompSwap),
     row("fetch-and-add", RELIABLE, false, WcOpcode::FetchAdd),
+    row("SEND to an address", DATAGRAM, true, WcOpcode::Send),
 ];
 
 const fn row(
@@ -102,6 +111,7 @@ impl SendOp {
             Self::Read { .. } => 2,
             Self::CompareSwap { .. } => 3,
             Self::FetchAdd { .. } => 4,
+            Self::SendTo { .. } => 5,
         }]
     }
 
@@ -117,7 +127,9 @@ impl SendOp {
     pub(crate) const fn atomic_target(self) -> Option<RemoteAddr> {
         match self {
             Self::CompareSwap { remote, .. } | Self::FetchAdd { remote, .. } => Some(remote),
-            Self::Send { .. } | Self::Write { .. } | Self::Read { .. } => None,
+            Self::Send { .. } | Self::SendTo { .. } | Self::Write { .. } | Self::Read { .. } => {
+                None
+            }
         }
     }
 

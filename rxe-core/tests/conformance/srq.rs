@@ -224,7 +224,7 @@ fn a_queue_that_is_in_use_is_not_destroyed() {
     let error = s.host.device.destroy_srq(&srq).unwrap_err();
     assert_eq!((error.users, error.errno()), (1, errno::EBUSY));
     let crate::common::Host { device, mut shard, qp, .. } = s.host;
-    shard.destroy_qp(qp.qpn());
+    shard.destroy_qp(qp.qpn()).unwrap();
     drop(qp);
     assert_eq!(device.destroy_srq(&srq), Ok(()));
 }

@@ -113,7 +113,7 @@ fn r50_completion_queues_count_their_users() {
     // One queue pair, for its sends and its receives.
     assert_eq!(s.host.cq.users(), 2);
     let crate::common::Host { mut shard, qp, cq, .. } = s.host;
-    shard.destroy_qp(qp.qpn());
+    shard.destroy_qp(qp.qpn()).unwrap();
     drop(qp);
     assert_eq!(cq.users(), 0);
 }
@@ -127,7 +127,7 @@ fn r19_a_queue_pair_goes_with_what_it_had_to_send() {
     assert!(s.host.shard.poll_transmit(s.host.now, &mut buf).is_some());
     assert!(s.host.shard.wants_transmit());
     let qpn = s.qpn();
-    s.host.shard.destroy_qp(qpn);
+    s.host.shard.destroy_qp(qpn).unwrap();
     assert!(!s.host.shard.wants_transmit());
     // What comes for it is dropped, and none of its timers does anything.
     s.rx(&ack(0, 1)).rx(&send_only(0, &[1]).a()).wait(10 * ACK_TIMEOUT).quiet().done([]).events([]);
@@ -146,7 +146,7 @@ fn r55_what_could_not_be_made_leaves_nothing_behind() {
     // The number that it would have had is not taken, nor found.
     let next = s.host.shard.create_qp(init).unwrap().qpn();
     assert_eq!(next.get() & 0xffff, (s.qpn().get() + 1) & 0xffff);
-    s.host.shard.destroy_qp(next);
+    s.host.shard.destroy_qp(next).unwrap();
     let mut bytes = s.request_bytes(&send_only(0, &[1]).a());
     bytes[5..8].copy_from_slice(&next.get().to_be_bytes()[1..]);
     s.rx_bytes(&bytes).quiet();
@@ -258,7 +258,7 @@ fn destroyed_while_busy_it_is_gone_without_a_trace() {
     s.recv(10, 1).send(1, 1).read(2, 1).sent();
     s.rx(&read(0, s.host.remote(0), 600));
     let qpn = s.qpn();
-    s.host.shard.destroy_qp(qpn);
+    s.host.shard.destroy_qp(qpn).unwrap();
     s.quiet().rx(&ack(0, 1)).wait(10 * ACK_TIMEOUT).quiet().done([]);
     assert_eq!(s.count(Counter::drop_no_such_qp), 1);
     assert!(s.host.shard.query_qp(qpn).is_none());
@@ -275,7 +275,7 @@ fn r50_a_completion_queue_in_use_is_not_destroyed() {
     let crate::common::Host { device, mut shard, qp, cq, .. } = s.host;
     let error = device.destroy_cq(&cq).unwrap_err();
     assert_eq!((error.users, error.errno()), (2, errno::EBUSY));
-    shard.destroy_qp(qp.qpn());
+    shard.destroy_qp(qp.qpn()).unwrap();
     drop(qp);
     assert_eq!(device.destroy_cq(&cq), Ok(()));
 }

@@ -12,9 +12,9 @@ use parking_lot::{Mutex, MutexGuard};
 use rxe_core::counters::CounterValues;
 use rxe_core::cq::Notify;
 use rxe_core::device::Device;
-use rxe_core::error::{CreateQpError, ModifyQpError};
+use rxe_core::error::{BusyError, CreateQpError, ModifyQpError};
 use rxe_core::path::Path;
-use rxe_core::qp::{QpAttr, QpAttrMask, QpInit, QueuePair};
+use rxe_core::qp::{QpAttr, QpAttrMask, QpInit, QpState, QueuePair};
 use rxe_core::shard::Shard;
 use rxe_core::time::Instant;
 use rxe_wire::Qpn;
@@ -351,10 +351,38 @@ impl Runner {
                     self.open_link(core, &entry)?;
                 }
             }
+            if mask.contains(QpAttrMask::STATE) && attr.state == QpState::Rtr {
+                self.open_links_of_datagrams(core, qpn)?;
+            }
             core.shard.modify_qp(now, qpn, attr, mask)?;
             core.transmit(now);
             Ok(())
         })
+    }
+
+    /// Opens the links of all addresses of its port, where a queue pair takes datagrams: they come
+    /// to any of them, and leave from any. One that cannot be opened is left out, unless all are.
+    fn open_links_of_datagrams(
+        self: &Arc<Self>,
+        core: &mut Core,
+        qpn: Qpn,
+    ) -> Result<(), OpenLinkError> {
+        let Some(port_num) = core.shard.datagram_port(qpn) else { return Ok(()) };
+        let device = core.shard.device().clone();
+        let Some(port) = device.port(port_num) else { return Ok(()) };
+        let owned: Vec<_> = port.gids.read().entries().filter(|entry| entry.owned).collect();
+        let mut failed = None;
+        for entry in &owned {
+            if let Err(error) = self.open_link(core, entry) {
+                tracing::warn!(target: "rxe::net", gid = %entry.gid, %error, "no datagrams here");
+                failed = Some(error);
+            }
+        }
+        let is_any_open = owned.iter().any(|entry| core.links.iter().any(|l| l.gid == entry.gid));
+        match failed {
+            Some(error) if !is_any_open => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn open_link(self: &Arc<Self>, core: &mut Core, entry: &GidEntry) -> Result<(), OpenLinkError> {
@@ -377,12 +405,17 @@ impl Runner {
     }
 
     /// Destroys a queue pair (`ibv_destroy_qp`), after what it owes to its peer has been sent.
-    pub fn destroy_qp(&self, qpn: Qpn) {
+    ///
+    /// # Errors
+    ///
+    /// [`BusyError`] while it is attached to multicast groups (R50).
+    pub fn destroy_qp(&self, qpn: Qpn) -> Result<(), BusyError> {
         self.with_core(|core, now| {
             core.transmit_owed(now);
-            core.shard.destroy_qp(qpn);
+            let destroyed = core.shard.destroy_qp(qpn);
             core.transmit(now);
-        });
+            destroyed
+        })
     }
 
     /// What a queue pair has counted; `None` when there is none of this number.
