@@ -5,6 +5,7 @@
 //! - [`binary`] builds the command once, [`process`] runs programs with a time limit;
 //! - [`capture`] and [`tshark`] take captures and read them, [`scratch`] has a folder for files;
 //! - [`sim`] plays whole devices on a network in memory, from a seed;
+//! - [`fuzz`] has the bodies of the fuzz targets;
 //! - [`rules`] finds where the rules of `docs/rules.md` are implemented and tested.
 //!
 //! The contract: what a test has made is gone when its value is dropped. Where the machine lacks
@@ -15,6 +16,7 @@
 
 pub mod binary;
 pub mod capture;
+pub mod fuzz;
 pub mod netns;
 pub mod process;
 pub mod rules;

@@ -1,0 +1,239 @@
+//! One queue pair whose peer is the input: requests for its responder, or its own requests with
+//! responses for its completer.
+
+use std::sync::Arc;
+
+use arbitrary::{Result, Unstructured};
+use rxe_core::qp::{
+    AddressVector, Mtu, QpAttr, QpAttrMask, QpCaps, QpInit, QpState, QpType, steps_to_rts,
+};
+use rxe_core::wq::{RecvWr, SendData, SendFlags, SendOp, SendWr};
+use rxe_core::{Instant, Path, QueuePair, Shard};
+use rxe_wire::{OpcodeInfo, Operation, Packet, Psn, Qpn};
+
+use super::arena::{Arena, SECRET, Zone, gid_of};
+use super::ledger::Ledger;
+use super::packets::{QKEY, Recipe, service_of};
+
+const HOST_PSN: Psn = Psn::new(0xff_ffe0);
+const PEER_PSN: Psn = Psn::new(0xff_fff0);
+const PEER_QPN: Qpn = Qpn::new(0x02_0042);
+const MTU: Mtu = Mtu::M256;
+/// Steps of one input at most.
+const STEPS: usize = 256;
+
+pub(super) fn run_responder(input: &[u8]) {
+    run(input, false);
+}
+
+pub(super) fn run_completer(input: &[u8]) {
+    run(input, true);
+}
+
+fn run(input: &[u8], responses: bool) {
+    let mut u = Unstructured::new(input);
+    let Ok(mut lone) = Lone::new(&mut u, responses) else { return };
+    for _ in 0..STEPS {
+        // An input that ends has said all that it has to say.
+        if u.is_empty() || lone.step(&mut u).is_err() {
+            break;
+        }
+        lone.poll();
+    }
+    lone.finish();
+}
+
+struct Lone {
+    arena: Arena,
+    qp: Arc<QueuePair>,
+    recipe: Recipe,
+    path: Path,
+    ledger: Ledger,
+    now: Instant,
+    /// The next PSN of the peer's requests.
+    peer_psn: Psn,
+    /// The last PSN that the host sent.
+    sent_psn: Psn,
+}
+
+impl Lone {
+    fn new(u: &mut Unstructured<'_>, responses: bool) -> Result<Self> {
+        let mut arena = Arena::new(1);
+        let services: &[QpType] = if responses {
+            &[QpType::Rc, QpType::Uc]
+        } else {
+            &[QpType::Rc, QpType::Uc, QpType::Ud]
+        };
+        let wanted = *u.choose(services)?;
+        let caps = QpCaps { max_send_wr: 32, max_recv_wr: 32, ..QpCaps::default() };
+        let init = |qp_type| QpInit { caps, ..QpInit::new(qp_type, arena.pd, &arena.cq) };
+        let made = arena.shard.create_qp(init(wanted));
+        let qp = match made {
+            Ok(qp) => qp,
+            Err(_) => arena.shard.create_qp(init(QpType::Rc)).expect("RC is always there"),
+        };
+        let attr = QpAttr {
+            path_mtu: MTU,
+            qkey: QKEY,
+            rq_psn: PEER_PSN,
+            sq_psn: HOST_PSN,
+            dest_qpn: PEER_QPN,
+            access: rxe_core::mem::AccessFlags::all(),
+            av: AddressVector::new(gid_of(2), 0),
+            max_rd_atomic: 4,
+            max_dest_rd_atomic: 4,
+            min_rnr_timer: 1,
+            timeout: u.int_in_range(0..=14)?,
+            retry_cnt: u.int_in_range(0..=7)?,
+            rnr_retry: u.int_in_range(0..=7)?,
+            ..QpAttr::default()
+        };
+        for (state, mask) in steps_to_rts(qp.qp_type()) {
+            let attr = QpAttr { state, ..attr };
+            let done = arena.shard.modify_qp(Instant::ZERO, qp.qpn(), &attr, mask);
+            done.expect("the usual steps");
+        }
+        let recipe = Recipe {
+            service: service_of(qp.qp_type()),
+            responses,
+            dest_qpn: qp.qpn(),
+            mtu: MTU.bytes(),
+        };
+        let path = Path::new(gid_of(2), arena.gid);
+        let (ledger, now) = (Ledger::default(), Instant::from_nanos(1));
+        let sent_psn = HOST_PSN.minus(1);
+        Ok(Self { arena, qp, recipe, path, ledger, now, peer_psn: PEER_PSN, sent_psn })
+    }
+
+    fn step(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        match u.int_in_range(0..=15u8)? {
+            0..=7 => self.receive(u)?,
+            8 | 9 if self.recipe.responses => self.send(u)?,
+            8..=10 => self.post_receive(u)?,
+            11 | 12 => self.transmit(),
+            13 => {
+                self.now = self.now.plus_nanos(1 << u.int_in_range(0..=32u32)?);
+                self.arena.shard.handle_timeout(self.now);
+            }
+            14 => self.change_state(u)?,
+            _ => self.arena.revoke(),
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let psn = if self.recipe.responses {
+            self.sent_psn.minus(u.int_in_range(0..=15u32)?)
+        } else {
+            self.peer_psn
+        };
+        let (bytes, packets) = self.recipe.make(u, &self.arena, psn)?;
+        self.arena.shard.handle_packet(self.now, &self.path, &bytes);
+        if !self.recipe.responses {
+            self.peer_psn = psn.plus(packets);
+        }
+        Ok(())
+    }
+
+    fn post_receive(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let zone = if u.ratio(1, 8u8)? { Zone::of(u.arbitrary()?) } else { Zone::Local };
+        let length = u.int_in_range(0..=1200u16)?.into();
+        let sge = self.arena.sge(zone, u.arbitrary()?, length);
+        let wr_id = self.ledger.receive_id();
+        if let Ok(kick) = self.qp.post_recv(RecvWr { wr_id, sges: &[sge] }) {
+            self.ledger.posted(wr_id, true);
+            if kick {
+                self.arena.shard.kick(self.now, self.qp.qpn());
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let remote = self.arena.remote(Zone::of(u.arbitrary()?), u.arbitrary()?);
+        let imm = u.arbitrary()?;
+        let op = match u.int_in_range(0..=5u8)? {
+            0 => SendOp::Send { imm },
+            1 => SendOp::Write { remote, imm },
+            2 | 3 => SendOp::Read { remote },
+            4 => SendOp::FetchAdd { remote, add: 1 },
+            _ => SendOp::CompareSwap { remote, compare: 0, swap: 1 },
+        };
+        let zone = if u.ratio(1, 8u8)? { Zone::of(u.arbitrary()?) } else { Zone::Local };
+        let short = matches!(op, SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. });
+        let length = if short { 8 } else { u.int_in_range(0..=2000u16)?.into() };
+        let sges = [self.arena.sge(zone, u.arbitrary()?, length)];
+        let flags = SendFlags::from_bits_truncate(u.arbitrary()?);
+        let wr_id = self.ledger.send_id();
+        let data =
+            if u.ratio(1, 8u8)? { SendData::Inline(&[7; 20]) } else { SendData::Sges(&sges) };
+        if self.qp.post_send(&SendWr { wr_id, op, flags, data }).is_ok() {
+            self.ledger.posted(wr_id, flags.contains(SendFlags::SIGNALED));
+            self.arena.shard.kick(self.now, self.qp.qpn());
+        }
+        Ok(())
+    }
+
+    fn change_state(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let state = match u.int_in_range(0..=15u8)? {
+            0 => QpState::Err,
+            1..=7 => QpState::Sqd,
+            _ => QpState::Rts,
+        };
+        let attr = QpAttr { state, ..QpAttr::default() };
+        let _ = self.arena.shard.modify_qp(self.now, self.qp.qpn(), &attr, QpAttrMask::STATE);
+        Ok(())
+    }
+
+    /// Sends all that there is, and looks at it.
+    fn transmit(&mut self) {
+        let mut buf = [0; Shard::MAX_PACKET];
+        while let Some(transmit) = self.arena.shard.poll_transmit(self.now, &mut buf) {
+            let packet = Packet::parse(&buf[..transmit.len]).expect("what is sent is a packet");
+            let (bth, info) = (packet.bth(), packet.info());
+            assert_eq!((bth.dest_qpn, transmit.dest_qpn), (PEER_QPN, PEER_QPN), "{packet}");
+            let len = packet.payload().len();
+            assert!(info.payload.check(len, MTU.bytes()), "{packet}");
+            assert!(transmit.len.is_multiple_of(4), "{packet}");
+            if info.operation == Operation::ReadResponse {
+                let leaks = packet.payload().contains(&SECRET);
+                assert!(!leaks, "memory that was not granted was read: {packet}");
+            }
+            if is_counted(info) {
+                self.sent_psn = bth.psn;
+            }
+        }
+    }
+
+    fn poll(&mut self) {
+        let mut completions = Vec::new();
+        self.arena.cq.poll(usize::MAX, &mut completions);
+        for wc in &completions {
+            assert_eq!(wc.qpn, self.qp.qpn());
+            self.ledger.completed(wc);
+        }
+    }
+
+    /// Ends it all: the rest is flushed, nothing was touched, and nothing happens afterwards.
+    fn finish(mut self) {
+        self.transmit();
+        let attr = QpAttr { state: QpState::Err, ..QpAttr::default() };
+        let done = self.arena.shard.modify_qp(self.now, self.qp.qpn(), &attr, QpAttrMask::STATE);
+        done.expect("every state leads to the error state");
+        self.transmit();
+        self.poll();
+        self.ledger.check_flushed();
+        self.arena.check();
+        self.arena.shard.destroy_qp(self.qp.qpn());
+        self.now = self.now.plus_nanos(1 << 40);
+        self.arena.shard.handle_timeout(self.now);
+        let mut buf = [0; Shard::MAX_PACKET];
+        assert_eq!(self.arena.shard.poll_transmit(self.now, &mut buf), None);
+        self.poll();
+    }
+}
+
+/// Whether a packet's PSN is one of our own requests'.
+fn is_counted(info: &OpcodeInfo) -> bool {
+    info.is_request()
+}
