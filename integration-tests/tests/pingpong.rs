@@ -31,6 +31,45 @@ fn two_hosts_with_mtu_9000() {
     with_namespaces("two_hosts_with_mtu_9000", || play_all(9000, 4096));
 }
 
+/// Each game of the family, with the data checked; the shared queue with few receives and many
+/// queue pairs.
+#[test]
+fn the_whole_family() {
+    with_namespaces("the_whole_family", || {
+        let joined = Joined::new(VethOptions::default()).unwrap();
+        for options in [
+            "--uc -s 10 -n 300",
+            "--uc -s 3000 -m 256 -n 300",
+            "--uc -e -s 3000 -n 100",
+            "--srq -s 4096 -n 500",
+            "--srq -q 64 -r 70 -s 3000 -m 256 -n 500",
+            "--srq -e -q 3 -s 100000 -n 50",
+        ] {
+            for ipv6 in [false, true] {
+                let game = Pingpong::new(&joined).ipv6(ipv6).options(options);
+                let played = game.play().unwrap_or_else(|e| panic!("IPv6 {ipv6}, {options}: {e}"));
+                for end in [played.client, played.server] {
+                    assert!(end.stdout.contains(" iters in"), "{end}");
+                }
+            }
+        }
+    });
+}
+
+/// A game with other queue pairs at the other end is told so by both.
+#[test]
+fn the_numbers_of_queue_pairs_must_agree() {
+    with_namespaces("the_numbers_of_queue_pairs_must_agree", || {
+        let joined = Joined::new(VethOptions::default()).unwrap();
+        let server = Pingpong::new(&joined).options("--srq -q 2").start_server().unwrap();
+        let client = Pingpong::new(&joined).options("--srq -q 3").start_client().unwrap();
+        let limit = std::time::Duration::from_secs(60);
+        let (client, server) = (client.wait(limit).unwrap(), server.wait(limit).unwrap());
+        assert!(server.stderr.contains("3 queue pairs, but 2 are here"), "{server}");
+        assert!(!client.status.success() && !server.status.success(), "{client}");
+    });
+}
+
 #[test]
 fn both_ends_sleep_on_events() {
     with_namespaces("both_ends_sleep_on_events", || {

@@ -1,12 +1,15 @@
-//! The arguments, and what they ask for: the options of `ibv_rc_pingpong`, and our own.
+//! The arguments, and what they ask for: the options of `ibv_rc_pingpong` and its family, and our
+//! own.
 
 use std::time::Duration;
 
 use ibverbs_api::Mtu;
 use thiserror::Error;
 
+use super::exchange::SRQ_MESSAGES;
 use super::local;
 use super::remote::{self, Role};
+use super::service::Service;
 
 /// Where `ibv_rc_pingpong` listens.
 const DEFAULT_PORT: u16 = 18515;
@@ -15,7 +18,8 @@ const DEFAULT_PORT: u16 = 18515;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Without HOST and --server both ends are in this process: SEND, WRITE and \
     READ over the device are checked and timed, beside what bare UDP sockets carry. --server and \
-    HOST play with another process, which may be ibv_rc_pingpong.\n\
+    HOST play with another process, which may be ibv_rc_pingpong; with --uc or --srq it may be \
+    ibv_uc_pingpong or ibv_srq_pingpong.\n\
     Environment: URXE_PCAP=FILE writes every packet to FILE; URXE_FAULTS=seed=7,drop=3% loses, \
     repeats, moves, corrupts or delays packets; URXE_GSO=off sends without segmentation \
     offload.\n\
@@ -28,6 +32,16 @@ pub(crate) struct Args {
     /// Wait for a client, which may be `ibv_rc_pingpong HOST`.
     #[arg(long)]
     server: bool,
+    /// An unreliable connection, as `ibv_uc_pingpong` has.
+    #[arg(long, group = "service")]
+    uc: bool,
+    /// Several connections that share their receives, as `ibv_srq_pingpong` has.
+    #[arg(long, group = "service")]
+    srq: bool,
+    /// With --srq: queue pairs at each end, 1 to 256 [default: 16].
+    #[arg(short = 'q', long, value_name = "COUNT", requires = "srq",
+          value_parser = clap::value_parser!(u32).range(1..=SRQ_MESSAGES as i64))]
+    num_qp: Option<u32>,
     /// TCP port to meet at; a server takes any free one for 0, and names it.
     #[arg(short, long, default_value_t = DEFAULT_PORT)]
     port: u16,
@@ -110,6 +124,8 @@ pub(super) enum UsageError {
     Size { size: u32 },
     #[error("-r: in this process 1 to 1024 messages are under way, not {depth}")]
     Depth { depth: u32 },
+    #[error("-r {depth} is too little for {pairs} queue pairs (-q): each needs a receive")]
+    TooFewReceives { depth: u32, pairs: u32 },
 }
 
 impl Args {
@@ -139,6 +155,15 @@ impl Args {
         if self.seconds.is_some() {
             return Err(UsageError::LocalOnly { option: "--seconds" });
         }
+        let service = match (self.uc, self.srq) {
+            (true, _) => Service::Uc,
+            (_, true) => Service::Srq { pairs: self.num_qp.unwrap_or(16) },
+            (false, false) => Service::Rc,
+        };
+        let (depth, pairs) = (self.rx_depth.unwrap_or(500), service.pairs());
+        if depth < pairs {
+            return Err(UsageError::TooFewReceives { depth, pairs });
+        }
         Ok(Mode::Remote(remote::Config {
             role,
             tcp_port: self.port,
@@ -148,9 +173,10 @@ impl Args {
             ipv6: self.ipv6,
             json: self.json,
             game: super::game::Rules {
+                service,
                 size: self.size.unwrap_or(4096),
                 mtu: self.mtu.unwrap_or(Mtu::M1024),
-                rx_depth: self.rx_depth.unwrap_or(500),
+                rx_depth: depth,
                 iters: self.iters,
                 sl: self.sl.unwrap_or(0),
                 events: self.events,
@@ -160,8 +186,13 @@ impl Args {
     }
 
     fn local(&self) -> Result<Mode, UsageError> {
-        let needs_peer =
-            [(self.port != DEFAULT_PORT, "-p"), (self.sl.is_some(), "-l"), (self.events, "-e")];
+        let needs_peer = [
+            (self.port != DEFAULT_PORT, "-p"),
+            (self.sl.is_some(), "-l"),
+            (self.events, "-e"),
+            (self.uc, "--uc"),
+            (self.srq, "--srq"),
+        ];
         if let Some(&(_, option)) = needs_peer.iter().find(|(given, _)| *given) {
             return Err(UsageError::NeedsPeer { option });
         }
@@ -257,6 +288,21 @@ mod tests {
     }
 
     #[test]
+    fn each_game_of_the_family_has_its_option() {
+        let service = |arguments: &[&str]| remote(arguments).game.service;
+        assert_eq!(service(&["--server"]), Service::Rc);
+        assert_eq!(service(&["--server", "--uc"]), Service::Uc);
+        assert_eq!(service(&["--server", "--srq"]), Service::Srq { pairs: 16 });
+        assert_eq!(service(&["--server", "--srq", "-q256"]), Service::Srq { pairs: 256 });
+        for wrong in [&["--uc", "--srq"][..], &["-q2"], &["--srq", "-q257"], &["--srq", "-q0"]] {
+            let arguments = ["pingpong", "--server"].iter().chain(wrong);
+            assert!(Cli::try_parse_from(arguments).is_err(), "{wrong:?}");
+        }
+        let few = mode(&["--server", "--srq", "-r", "15"]).expect_err("refused");
+        assert_eq!(few, UsageError::TooFewReceives { depth: 15, pairs: 16 });
+    }
+
+    #[test]
     fn options_that_urxe_does_not_have_are_named() {
         for option in ["-t", "-o", "-O", "-P", "-j", "-N"] {
             let error = mode(&["--server", option]).expect_err("refused").to_string();
@@ -269,6 +315,7 @@ mod tests {
         let refused = |arguments: &[&str]| mode(arguments).expect_err("refused").to_string();
         assert!(refused(&["-e"]).contains("-e needs --server or HOST"));
         assert!(refused(&["-p", "1"]).contains("-p needs"));
+        assert!(refused(&["--uc"]).contains("--uc needs"));
         assert!(refused(&["--server", "--seconds", "1"]).contains("leave it out"));
         assert!(refused(&["-s", "7"]).contains("not 7"));
         assert!(refused(&["-r", "1025"]).contains("not 1025"));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ibverbs_api::{
     AllocPdError, CreateCqError, CreateQpError, DeviceError, Fault, Gid, ModifyError, OpenError,
     PostRecvError, PostRecvListError, PostSendError, PostSendListError, QueryError,
-    QueryGidTableError, RegMrError, WaitError, WcStatus,
+    QueryGidTableError, RegMrError, SrqError, WaitError, WcStatus,
 };
 use thiserror::Error;
 
@@ -36,6 +36,8 @@ pub(super) enum PingpongError {
     Cq(#[from] CreateCqError),
     #[error(transparent)]
     Qp(#[from] CreateQpError),
+    #[error(transparent)]
+    Srq(#[from] SrqError),
     #[error("cannot make a completion channel: {0}")]
     Channel(#[source] io::Error),
     #[error(transparent)]

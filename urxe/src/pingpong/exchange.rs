@@ -2,7 +2,9 @@
 //!
 //! The client sends 52 bytes, `%04x:%06x:%06x:%s` and a NUL (LID, QPN, PSN, GID as 32 hex digits
 //! in wire order), the server answers in the same form, and the client sends `done` and a NUL
-//! (facts.md section 2, measured with the program beside Linux 6.1).
+//! (facts.md section 2, measured with the program beside Linux 6.1). `ibv_uc_pingpong` does the
+//! same; `ibv_srq_pingpong` sends 256 such messages each way, of which those without a queue pair
+//! are zeros.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,6 +16,8 @@ use thiserror::Error;
 
 /// Bytes of a message, with its NUL.
 const LEN: usize = 52;
+/// Messages each way of `ibv_srq_pingpong`, and so its queue pairs at most.
+pub(super) const SRQ_MESSAGES: usize = 256;
 /// What the client says last.
 const DONE: &[u8] = b"done\0";
 /// How long the other end may take for each step.
@@ -46,6 +50,11 @@ pub(super) enum ExchangeError {
     Silent,
     #[error("the TCP connection to the other end broke: {0}")]
     Broken(#[source] io::Error),
+    #[error(
+        "the other end has {theirs} queue pairs, but {ours} are here: give -q (default 16) the \
+         same value at both ends"
+    )]
+    Count { ours: usize, theirs: usize },
 }
 
 /// What one end tells the other.
@@ -76,6 +85,9 @@ impl Destination {
         let gid = gid.to_hex();
         format!("{lid:04x}:{:06x}:{:06x}:{gid}\0", qpn.get(), psn.get()).into_bytes()
     }
+
+    /// What stands for no queue pair.
+    const NONE: Self = Self { lid: 0, qpn: Qpn::new(0), psn: Psn::new(0), gid: Gid::ZERO };
 
     fn parse(bytes: &[u8; LEN]) -> Option<Self> {
         let text = std::str::from_utf8(bytes.strip_suffix(b"\0")?).ok()?;
@@ -158,16 +170,42 @@ fn prepare(stream: &TcpStream) -> Result<(), ExchangeError> {
     stream.set_nodelay(true).map_err(ExchangeError::Broken)
 }
 
-/// Says where we are.
-pub(super) fn send(stream: &mut TcpStream, own: Destination) -> Result<(), ExchangeError> {
-    stream.write_all(&own.to_bytes()).map_err(broken)
+/// Says where we are, in so many messages.
+pub(super) fn send(
+    stream: &mut TcpStream,
+    own: &[Destination],
+    messages: usize,
+) -> Result<(), ExchangeError> {
+    let all = own.iter().copied().chain(std::iter::repeat(Destination::NONE)).take(messages);
+    let bytes: Vec<u8> = all.flat_map(Destination::to_bytes).collect();
+    stream.write_all(&bytes).map_err(broken)
 }
 
-/// Hears where the other end is.
+/// Hears where the other end is, in so many messages; it must have `count` queue pairs.
+pub(super) fn receive(
+    stream: &mut TcpStream,
+    count: usize,
+    messages: usize,
+) -> Result<Vec<Destination>, ExchangeError> {
+    let mut all = Vec::with_capacity(messages);
+    for _ in 0..messages {
+        all.push(receive_one(stream)?);
+    }
+    if messages > 1 {
+        // One that claims to have none is told so where it is connected to.
+        all.retain(|destination| destination.qpn != Destination::NONE.qpn);
+        if all.len() != count {
+            return Err(ExchangeError::Count { ours: count, theirs: all.len() });
+        }
+    }
+    Ok(all)
+}
+
+/// Hears of one queue pair.
 ///
 /// What does not fit is refused at its first byte: a program with another protocol may say less
 /// than a message and wait.
-pub(super) fn receive(stream: &mut TcpStream) -> Result<Destination, ExchangeError> {
+fn receive_one(stream: &mut TcpStream) -> Result<Destination, ExchangeError> {
     let mut bytes = [0; LEN];
     read_checked(stream, &mut bytes, fits)?;
     Destination::parse(&bytes).ok_or_else(|| garbage(&bytes))
@@ -253,7 +291,28 @@ mod tests {
         client.write_all(bytes).expect("writes");
         let mut stream = accept(&listener).expect("accepts");
         drop(client);
-        receive(&mut stream)
+        receive_one(&mut stream)
+    }
+
+    #[test]
+    fn many_queue_pairs_in_as_many_messages_as_ibv_srq_pingpong_sends() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
+        let mut client = TcpStream::connect(listener.local_addr().expect("address")).expect("tcp");
+        let mut stream = accept(&listener).expect("accepts");
+        let one = Destination::parse(LINUX).expect("parses");
+        let own = [one, Destination { qpn: Qpn::new(0x12), ..one }];
+        for wanted in [2, 3] {
+            send(&mut client, &own, SRQ_MESSAGES).expect("sends");
+            match receive(&mut stream, wanted, SRQ_MESSAGES) {
+                Ok(got) => assert_eq!((wanted, &got[..]), (2, &own[..])),
+                Err(error) => {
+                    assert!(matches!(error, ExchangeError::Count { ours: 3, theirs: 2 }), "{error}")
+                }
+            }
+        }
+        // Nothing is left over, and nothing was missing.
+        send_done(&mut client).expect("sends");
+        receive_done(&mut stream).expect("hears");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The game of `ibv_rc_pingpong`, one end of it, on an opened device.
+//! The game of `ibv_rc_pingpong` and its family, one end of it, on an opened device.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use ibverbs_api::{
     AccessFlags, AddressVector, CompletionChannel, CompletionQueue, ConnectAttr, Context, Counter,
     DmaBuf, Gid, GidEntry, MemoryRegion, Mtu, Psn, QpAttr, QpAttrMask, QpCaps, QpInit, QpState,
-    QpType, QueuePair, RecvWr, SendData, SendFlags, SendOp, SendWr, WaitError, WcStatus,
-    WorkCompletion,
+    QueuePair, RecvWr, SendData, SendFlags, SendOp, SendWr, SharedReceiveQueue, SrqAttr, WaitError,
+    WcStatus, WorkCompletion,
 };
 
 use super::companion::{Companion, Peer};
 use super::error::PingpongError;
 use super::exchange::{self, Destination};
+use super::service::Service;
 use super::{pattern, port};
 
 /// What receive requests go by, as in `ibv_rc_pingpong`; also the bit of what is awaited.
@@ -42,6 +43,8 @@ const LINGER_MAX: Duration = Duration::from_secs(2);
 /// What both ends must agree on, and how this one plays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Rules {
+    /// Which game of the family.
+    pub service: Service,
     /// Bytes of a message.
     pub size: u32,
     /// Path MTU.
@@ -68,17 +71,17 @@ pub(super) enum Side {
 }
 
 /// How a game went.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct Outcome {
-    /// Our end.
-    pub local: Destination,
+    /// Our end: its queue pairs.
+    pub local: Vec<Destination>,
     /// The other one.
-    pub remote: Destination,
+    pub remote: Vec<Destination>,
     /// From the first send to the last completion.
     pub elapsed: Duration,
 }
 
-/// Plays one end of the game over the queue pair that the exchange on `stream` arranges; tells
+/// Plays one end of the game over the queue pairs that the exchange on `stream` arranges; tells
 /// `out` the addresses as soon as they are known.
 pub(super) fn play(
     context: &Context,
@@ -91,38 +94,38 @@ pub(super) fn play(
     let port_num = u8::try_from(gid.port_num).unwrap_or(u8::MAX);
     port::check_mtu(context, port_num, rules.mtu)?;
     let mut player = Player::new(context, port_num, *rules, side)?;
-    let local = Destination {
-        lid: context.query_port(port_num)?.lid,
-        qpn: player.qp.qpn(),
-        psn: random_psn(),
-        gid: gid.gid,
-    };
-    writeln!(out, "  local address:  {local}")?;
-    let remote = match side {
-        Side::Client => {
-            exchange::send(&mut stream, local)?;
-            let remote = exchange::receive(&mut stream)?;
-            writeln!(out, "  remote address: {remote}")?;
-            // The server hears it when we cannot.
-            player.connect(gid, local, remote)?;
-            exchange::send_done(&mut stream)?;
-            remote
-        }
+    let lid = context.query_port(port_num)?.lid;
+    let local = player.destinations(lid, gid.gid);
+    for address in &local {
+        writeln!(out, "  local address:  {address}")?;
+    }
+    let (count, messages) = (local.len(), rules.service.messages());
+    if side == Side::Client {
+        exchange::send(&mut stream, &local, messages)?;
+    }
+    let remote = exchange::receive(&mut stream, count, messages)?;
+    for address in &remote {
+        writeln!(out, "  remote address: {address}")?;
+    }
+    // A server is ready to receive before the client knows where to send to; and it hears it when
+    // the client cannot connect.
+    player.connect(gid, &local, &remote)?;
+    match side {
+        Side::Client => exchange::send_done(&mut stream)?,
         Side::Server => {
-            let remote = exchange::receive(&mut stream)?;
-            writeln!(out, "  remote address: {remote}")?;
-            // Ready to receive before the client knows where to send to.
-            player.connect(gid, local, remote)?;
-            exchange::send(&mut stream, local)?;
+            exchange::send(&mut stream, &local, messages)?;
             exchange::receive_done(&mut stream)?;
-            remote
         }
-    };
+    }
     out.flush()?;
     let mut companion = Companion::new(stream);
     let elapsed = player.run(&mut companion)?;
     player.check_end()?;
-    linger(context, &player.cq, companion);
+    if rules.service.is_acknowledged() {
+        linger(context, &player.cq, companion);
+    } else {
+        companion.say_bye();
+    }
     Ok(Outcome { local, remote, elapsed })
 }
 
@@ -140,7 +143,9 @@ struct Player {
     side: Side,
     channel: Option<CompletionChannel>,
     cq: CompletionQueue,
-    qp: QueuePair,
+    pairs: Vec<Pair>,
+    /// Where all of them take their receives from, if not each from its own.
+    srq: Option<SharedReceiveQueue>,
     mr: MemoryRegion,
     /// What a message is made in, and compared in.
     bytes: Vec<u8>,
@@ -148,9 +153,14 @@ struct Player {
     posted: u32,
     received: u64,
     sent: u64,
+    last_progress: Instant,
+}
+
+/// A queue pair of the game.
+struct Pair {
+    qp: QueuePair,
     /// Which of [`RECV`] and [`SEND`] are awaited before the next send.
     pending: u64,
-    last_progress: Instant,
 }
 
 impl Player {
@@ -168,33 +178,48 @@ impl Player {
         let size = rules.size as usize;
         // A message of no bytes still has an address.
         let mr = pd.register(DmaBuf::zeroed(size.max(1)), AccessFlags::LOCAL_WRITE)?;
-        let entries = rules.rx_depth.saturating_add(1);
+        let entries = rules.rx_depth.saturating_add(rules.service.pairs());
         let cq = context.create_cq(entries, channel.as_ref(), 0)?;
-        let caps = QpCaps {
-            max_send_wr: 1,
-            max_recv_wr: rules.rx_depth,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: 0,
+        let srq = match rules.service {
+            Service::Srq { .. } => {
+                let attr = SrqAttr { max_wr: rules.rx_depth, max_sge: 1, srq_limit: 0 };
+                Some(pd.create_srq(attr)?)
+            }
+            Service::Rc | Service::Uc => None,
         };
-        let qp = pd.create_qp(QpInit { caps, ..QpInit::new(QpType::Rc, &cq, &cq) })?;
-        let attr = QpAttr { state: QpState::Init, port_num, ..QpAttr::default() };
-        let mask = QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS;
-        qp.modify(&attr, mask | QpAttrMask::STATE)?;
-        let bytes = vec![FILLING; size];
+        let mut pairs = Vec::new();
+        for _ in 0..rules.service.pairs() {
+            let caps = QpCaps {
+                max_send_wr: 1,
+                max_recv_wr: rules.rx_depth,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data: 0,
+            };
+            let init = QpInit::new(rules.service.qp_type(), &cq, &cq);
+            let qp = pd.create_qp(QpInit { caps, srq: srq.clone(), ..init })?;
+            let attr = QpAttr { state: QpState::Init, port_num, ..QpAttr::default() };
+            let mask = QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS;
+            qp.modify(&attr, mask | QpAttrMask::STATE)?;
+            pairs.push(Pair { qp, pending: RECV });
+        }
+        let mut bytes = vec![FILLING; size];
+        if side == Side::Client && rules.check {
+            make_message(0, &mut bytes);
+        }
         mr.buffer().write_at(0, &bytes)?;
         let mut player = Self {
             rules,
             side,
             channel,
             cq,
-            qp,
+            pairs,
+            srq,
             mr,
             bytes,
             posted: 0,
             received: 0,
             sent: 0,
-            pending: RECV,
             last_progress: Instant::now(),
         };
         player.post_receives()?;
@@ -204,8 +229,27 @@ impl Player {
         Ok(player)
     }
 
+    /// Where each of our queue pairs is, and the PSN that it starts with.
+    fn destinations(&self, lid: u16, gid: Gid) -> Vec<Destination> {
+        let of = |pair: &Pair| Destination { lid, qpn: pair.qp.qpn(), psn: random_psn(), gid };
+        self.pairs.iter().map(of).collect()
+    }
+
     fn connect(
         &self,
+        gid: &GidEntry,
+        local: &[Destination],
+        remote: &[Destination],
+    ) -> Result<(), PingpongError> {
+        for ((pair, &local), &remote) in self.pairs.iter().zip(local).zip(remote) {
+            self.connect_pair(&pair.qp, gid, local, remote)?;
+        }
+        Ok(())
+    }
+
+    fn connect_pair(
+        &self,
+        qp: &QueuePair,
         gid: &GidEntry,
         local: Destination,
         remote: Destination,
@@ -228,30 +272,38 @@ impl Player {
             min_rnr_timer: 12,
             ..ConnectAttr::new(av, remote.qpn, self.rules.mtu)
         };
-        Ok(self.qp.connect(&attr)?)
+        Ok(qp.connect(&attr)?)
     }
 
     /// Posts receives up to the depth.
     fn post_receives(&mut self) -> Result<(), PingpongError> {
         let sges = [self.mr.sge(0..self.rules.size as usize)];
         while self.posted < self.rules.rx_depth {
-            self.qp.post_recv(RecvWr { wr_id: RECV, sges: &sges })?;
+            let receive = RecvWr { wr_id: RECV, sges: &sges };
+            match &self.srq {
+                Some(srq) => srq.post_recv(receive)?,
+                None => self.pairs.iter().try_for_each(|pair| pair.qp.post_recv(receive))?,
+            }
             self.posted += 1;
         }
         Ok(())
     }
 
-    fn post_send(&mut self) -> Result<(), PingpongError> {
-        if self.rules.check && self.side == Side::Client {
+    /// Posts a send on the queue pair at `index`; then its completion and the answer are awaited.
+    fn post_send(&mut self, index: usize) -> Result<(), PingpongError> {
+        // Queue pairs that share a buffer share a message: another one would overwrite it.
+        if self.rules.check && self.side == Side::Client && self.pairs.len() == 1 {
             make_message(self.sent, &mut self.bytes);
             self.mr.buffer().write_at(0, &self.bytes)?;
         }
-        self.qp.post_send(&SendWr {
+        let pair = &mut self.pairs[index];
+        pair.qp.post_send(&SendWr {
             wr_id: SEND,
             op: SendOp::Send { imm: None },
             flags: SendFlags::SIGNALED,
             data: SendData::Sges(&[self.mr.sge(0..self.rules.size as usize)]),
         })?;
+        pair.pending = RECV | SEND;
         Ok(())
     }
 
@@ -260,8 +312,7 @@ impl Player {
         let start = Instant::now();
         self.last_progress = start;
         if self.side == Side::Client {
-            self.post_send()?;
-            self.pending = RECV | SEND;
+            (0..self.pairs.len()).try_for_each(|index| self.post_send(index))?;
         }
         let iters = u64::from(self.rules.iters);
         let mut completions = Vec::with_capacity(16);
@@ -319,7 +370,9 @@ impl Player {
     }
 
     fn handle(&mut self, completion: &WorkCompletion) -> Result<(), PingpongError> {
-        let WorkCompletion { wr_id, status, byte_len, .. } = *completion;
+        let WorkCompletion { wr_id, status, byte_len, qpn, .. } = *completion;
+        let index = self.pairs.iter().position(|pair| pair.qp.qpn() == qpn);
+        let index = index.ok_or(PingpongError::UnknownCompletion { wr_id })?;
         if status != WcStatus::Success {
             let what = if wr_id == SEND { "a SEND" } else { "a receive" };
             let after = Some(self.last_progress.elapsed());
@@ -331,16 +384,16 @@ impl Player {
                 self.posted -= 1;
                 self.check_message(byte_len)?;
                 self.received += 1;
-                if self.posted <= 1 {
+                if self.posted <= self.rules.service.pairs() {
                     self.post_receives()?;
                 }
             }
             _ => return Err(PingpongError::UnknownCompletion { wr_id }),
         }
-        self.pending &= !wr_id;
-        if self.sent < u64::from(self.rules.iters) && self.pending == 0 {
-            self.post_send()?;
-            self.pending = RECV | SEND;
+        let pending = &mut self.pairs[index].pending;
+        *pending &= !wr_id;
+        if *pending == 0 && self.sent < u64::from(self.rules.iters) {
+            self.post_send(index)?;
         }
         Ok(())
     }
@@ -453,6 +506,7 @@ mod tests {
     use crate::pingpong::test_port;
 
     const RULES: Rules = Rules {
+        service: Service::Rc,
         size: 4096,
         mtu: Mtu::M1024,
         rx_depth: 500,
@@ -496,9 +550,13 @@ mod tests {
             Ok((server?, client?))
         })
         .unwrap_or_else(|error| panic!("{rules:?}: {error}"));
-        assert_eq!((server.0.local, server.0.remote), (client.0.remote, client.0.local));
-        let remote = client.0.remote;
-        assert!(client.1.contains(&format!("  remote address: {remote}\n")), "{}", client.1);
+        let [server_end, client_end] = [&server.0, &client.0];
+        assert_eq!(
+            (&server_end.local, &server_end.remote),
+            (&client_end.remote, &client_end.local)
+        );
+        let told = |remote| client.1.contains(&format!("  remote address: {remote}\n"));
+        assert!(client_end.remote.iter().all(told), "{}", client.1);
         assert!(client.1.starts_with("  local address:  LID 0x0000, QPN 0x"), "{}", client.1);
     }
 
@@ -507,6 +565,16 @@ mod tests {
         for ip in ["127.0.0.1", "::1"] {
             for size in [0, 1, 4096, 100_000] {
                 both_well(ip, Rules { size, ..RULES });
+            }
+        }
+    }
+
+    #[test]
+    fn the_family_with_and_without_events() {
+        for service in [Service::Uc, Service::Srq { pairs: 1 }, Service::Srq { pairs: 20 }] {
+            for events in [false, true] {
+                let (size, rx_depth) = (3000, 25);
+                both_well("127.0.0.1", Rules { service, events, size, rx_depth, ..RULES });
             }
         }
     }
@@ -551,8 +619,8 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(move || {
                 let (mut stream, _) = listener.accept().expect("accepts");
-                exchange::receive(&mut stream).expect("a client");
-                exchange::send(&mut stream, remote).expect("sends");
+                exchange::receive(&mut stream, 1, 1).expect("a client");
+                exchange::send(&mut stream, &[remote], 1).expect("sends");
                 let _ = exchange::receive_done(&mut stream);
             });
             let stream = exchange::connect(&ip.to_string(), address.port(), false)?;

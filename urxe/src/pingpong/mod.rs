@@ -1,7 +1,8 @@
 //! `urxe pingpong`: messages to and fro, checked and timed.
 //!
 //! Without a host both ends are in this process ([`local`]). `--server` and HOST play with another
-//! process, which may be `ibv_rc_pingpong` ([`remote`]): they meet over TCP ([`exchange`]), choose
+//! process, which may be `ibv_rc_pingpong` or another of its family ([`service`]) ([`remote`]): they
+//! meet over TCP ([`exchange`]), choose
 //! device and GID ([`port`]) and play ([`game`]); two of urxe stay in touch ([`companion`]).
 
 mod args;
@@ -13,6 +14,7 @@ mod local;
 mod pattern;
 mod port;
 mod remote;
+mod service;
 #[cfg(test)]
 mod test_port;
 

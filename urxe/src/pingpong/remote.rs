@@ -100,15 +100,20 @@ fn write_text(rules: &Rules, outcome: &Outcome, out: &mut impl Write) -> io::Res
 }
 
 fn write_json(config: &Config, outcome: &Outcome, out: &mut impl Write) -> io::Result<()> {
-    let end = |end: &exchange::Destination| {
+    let one = |end: &exchange::Destination| {
         json!({
             "lid": end.lid, "qpn": end.qpn.get(), "psn": end.psn.get(), "gid": end.gid.to_string(),
         })
     };
-    let Rules { size, mtu, iters, check, .. } = config.game;
+    let end = |end: &[exchange::Destination]| match end {
+        [end] => one(end),
+        many => many.iter().map(one).collect(),
+    };
+    let Rules { service, size, mtu, iters, check, .. } = config.game;
     let seconds = outcome.elapsed.as_secs_f64();
     let value = json!({
         "role": if config.role == Role::Server { "server" } else { "client" },
+        "service": service.name(),
         "local": end(&outcome.local),
         "remote": end(&outcome.remote),
         "size": size,
