@@ -2,6 +2,7 @@
 //!
 //! `URXE_FUZZ_INPUTS=1000000` runs so many of those instead of 5000 for each target. `fuzz/` runs
 //! the same bodies under libFuzzer.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, panic};
