@@ -164,10 +164,10 @@ impl Lone {
         let length = if short { 8 } else { u.int_in_range(0..=2000u16)?.into() };
         let sges = [self.arena.sge(zone, u.arbitrary()?, length)];
         let flags = SendFlags::from_bits_truncate(u.arbitrary()?);
-        let (wr_id, srq_number) = (self.ledger.send_id(), None);
+        let wr_id = self.ledger.send_id();
         let data =
             if u.ratio(1, 8u8)? { SendData::Inline(&[7; 20]) } else { SendData::Sges(&sges) };
-        if self.qp.post_send(&SendWr { wr_id, op, flags, data, srq_number }).is_ok() {
+        if self.qp.post_send(&SendWr { wr_id, op, flags, data }).is_ok() {
             self.ledger.posted(wr_id, flags.contains(SendFlags::SIGNALED));
             self.arena.shard.kick(self.now, self.qp.qpn());
         }
