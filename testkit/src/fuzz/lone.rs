@@ -224,7 +224,7 @@ impl Lone {
         self.poll();
         self.ledger.check_flushed();
         self.arena.check();
-        self.arena.shard.destroy_qp(self.qp.qpn());
+        self.arena.shard.destroy_qp(self.qp.qpn()).expect("it is in no group");
         self.now = self.now.plus_nanos(1 << 40);
         self.arena.shard.handle_timeout(self.now);
         let mut buf = [0; Shard::MAX_PACKET];

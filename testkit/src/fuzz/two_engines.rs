@@ -131,7 +131,7 @@ impl Host {
     fn destroy(&mut self, qp: u8) {
         self.poll();
         if let Some(end) = self.ends[usize::from(qp) % PAIRS].take() {
-            self.arena.shard.destroy_qp(end.qp.qpn());
+            self.arena.shard.destroy_qp(end.qp.qpn()).expect("it is in no group");
         }
     }
 
