@@ -18,16 +18,28 @@ use crate::time::Instant;
 const FIRST_PACKETS: u64 = 64;
 /// The first window in bytes of truesize: 64 packets of 1 KiB, and well within the default buffer.
 const FIRST_WINDOW: u64 = FIRST_PACKETS * packet_cost(1024) as u64;
+/// No number of losses alone cuts the window below what this and [`PeerWindow::floor`] say.
+const LARGEST_FLOOR: u64 = 2 * FIRST_WINDOW;
 /// The window after a timeout, when nothing is known any more.
 const RESTART_WINDOW: u64 = 4 * packet_cost(4096) as u64;
 /// No window grows beyond this: the most that Linux lets an unprivileged socket have by default.
 const LARGEST_WINDOW: u64 = 4 << 20;
 /// As many packets as that holds of the smallest.
 const LARGEST_PACKETS: u64 = LARGEST_WINDOW / packet_cost(0) as u64;
+/// READ requests among which a window is divided at most.
+const READS_AT_ONCE: u32 = 8;
 /// How long the window takes after a loss to come back to where that was.
 const RECOVERY_NANOS: u64 = 100_000_000;
-/// The short timer never fires earlier than this: threads are scheduled, not instant.
-const EARLIEST_RESEND_NANOS: u64 = 1_000_000;
+/// The short timer never fires earlier than this: threads are scheduled, not instant. One that
+/// fires too early costs a packet, one that fires late all that could have been sent meanwhile.
+const EARLIEST_RESEND_NANOS: u64 = 200_000;
+/// A peer that answers nothing for less than this is not silent, but scheduled late.
+const SILENCE_NANOS: u64 = 6_000_000;
+/// Short timers in vain after which a peer is silent, at least: seven times the expected round trip,
+/// as each waits twice as long.
+const SILENT_AFTER: u32 = 3;
+/// Losses that are remembered, with what arrived before each.
+const LOSSES: usize = 4;
 /// The short timer before the first round trip has been measured.
 const UNKNOWN_RESEND_NANOS: u64 = 20_000_000;
 
@@ -127,6 +139,10 @@ pub(crate) struct PeerWindow {
     /// The window when something was lost last.
     ceiling: u64,
     last_cut: Option<Instant>,
+    /// The cost of what has arrived since the last cut.
+    arrived: u64,
+    /// And between the cuts before, the latest first.
+    arrived_before: [u64; LOSSES],
     /// Smoothed round trip and its deviation, in nanoseconds (RFC 6298, section 2).
     srtt: Option<u64>,
     rttvar: u64,
@@ -146,6 +162,8 @@ impl PeerWindow {
             threshold: LARGEST_WINDOW,
             ceiling: LARGEST_WINDOW,
             last_cut: None,
+            arrived: 0,
+            arrived_before: [0; LOSSES],
             srtt: None,
             rttvar: 0,
             waiting: VecDeque::new(),
@@ -189,14 +207,17 @@ impl PeerWindow {
         Load::of(pending.min(quarter).max(1), cost)
     }
 
-    /// Packets of a given cost that half of the window holds: what one READ asks for at a time.
-    pub(crate) fn read_chunk(&self, cost: u32) -> u32 {
-        (self.capacity(cost) / 2).max(8)
+    /// Packets of a given cost that one READ request asks for, where `max_rd_atomic` of them may be
+    /// outstanding: so many that together they fill the window, and each is asked for before the
+    /// peer has run out of work.
+    pub(crate) fn read_chunk(&self, cost: u32, max_rd_atomic: u32) -> u32 {
+        (self.capacity(cost) / max_rd_atomic.clamp(2, READS_AT_ONCE)).max(8)
     }
 
     /// Grows the window, after packets have been acknowledged.
     pub(crate) fn on_progress(&mut self, now: Instant, acked: Load) {
         let Load { packets, cost } = acked;
+        self.arrived = self.arrived.saturating_add(cost);
         // A window that is not used up says nothing about what the peer could take.
         if self.in_flight.packets + packets >= self.packets / 2 {
             self.packets = (self.packets + packets).min(LARGEST_PACKETS);
@@ -224,14 +245,30 @@ impl PeerWindow {
             return;
         }
         self.last_cut = Some(now);
+        self.arrived_before.rotate_right(1);
+        self.arrived_before[0] = std::mem::take(&mut self.arrived);
+        let floor = self.floor();
         self.ceiling = self.size;
-        self.threshold = (self.ceiling / 4 * 3).max(RESTART_WINDOW);
-        self.size = (self.ceiling / 2).max(RESTART_WINDOW);
+        self.threshold = (self.ceiling / 4 * 3).max(floor);
+        self.size = (self.ceiling / 2).max(floor.min(self.ceiling));
+    }
+
+    /// What no loss cuts the window below: half of the most that arrived between two of the last
+    /// losses, within bounds.
+    ///
+    /// Where a buffer overflows all the time, no more arrives from one loss to the next than it
+    /// holds, and the window comes down to less than that. Where packets are lost one by one, and
+    /// for no such reason, a smaller window does not make it better: it only takes as many round
+    /// trips more.
+    fn floor(&self) -> u64 {
+        let most = self.arrived_before.into_iter().fold(0, u64::max);
+        (most / 2).clamp(RESTART_WINDOW, LARGEST_FLOOR)
     }
 
     /// Starts small again: nothing came back for so long that a timer fired.
     pub(crate) fn on_timeout(&mut self, now: Instant) {
         self.last_cut = Some(now);
+        (self.arrived, self.arrived_before) = (0, [0; LOSSES]);
         self.ceiling = self.size;
         self.threshold = (self.size / 2).max(RESTART_WINDOW);
         self.size = RESTART_WINDOW;
@@ -253,11 +290,22 @@ impl PeerWindow {
 
     /// How long the short timer waits, after `backoff` times in vain.
     pub(crate) fn early_resend_nanos(&self, backoff: u32) -> u64 {
-        let base = match self.srtt {
+        self.resend_base() << backoff.min(8)
+    }
+
+    fn resend_base(&self) -> u64 {
+        match self.srtt {
             Some(srtt) => (srtt + 4 * self.rttvar).max(EARLIEST_RESEND_NANOS),
             None => UNKNOWN_RESEND_NANOS,
-        };
-        base << backoff.min(8)
+        }
+    }
+
+    /// Whether a peer is silent after so many short timers in vain. Nothing is in its buffer any
+    /// more then: what came has been handled, the rest is lost.
+    pub(crate) fn is_silent(&self, early_resends: u32) -> bool {
+        // The sum of all of them: each waited twice as long as the one before.
+        let waited = self.resend_base() * ((1 << early_resends.min(16)) - 1);
+        early_resends >= SILENT_AFTER && waited >= SILENCE_NANOS
     }
 
     #[cfg(test)]
@@ -347,7 +395,7 @@ mod tests {
         window.in_flight = packets(1);
         assert!(window.has_room(packets(63)));
         assert!(!window.has_room(packets(64)));
-        assert_eq!(window.read_chunk(packet_cost(0)), 32);
+        assert_eq!(window.read_chunk(packet_cost(0), 1), 32);
         window.in_flight = Load::default();
         window.on_progress(Instant::ZERO, packets(64));
         window.in_flight = packets(1);

@@ -25,10 +25,6 @@ use crate::timer::{Timer, TimerTable};
 use crate::wc::WcStatus;
 use crate::window::{Load, PeerWindow, Windows};
 
-/// Short timers in vain after which a peer is silent: seven times the expected round trip, as each
-/// waits twice as long. Threads that are merely scheduled late answer before.
-const SILENT_AFTER: u32 = 3;
-
 /// What a queue pair borrows from its shard.
 #[derive(Debug)]
 pub(crate) struct ShardContext<'a> {
@@ -131,11 +127,11 @@ impl Machine {
             || self.send.is_rewound()
     }
 
-    /// Whether the peer has not answered for so long that nothing is in its buffer any more: what
-    /// came has been handled, the rest is lost. Only the oldest packet is sent until it answers,
-    /// and the room in the window is for other queue pairs, whose ends may be alive.
-    fn is_silent(&self) -> bool {
-        self.completer.early_resends >= SILENT_AFTER
+    /// Whether the peer has not answered for so long that nothing is in its buffer any more. Only
+    /// the oldest packet is sent until it answers, and the room in the window is for other queue
+    /// pairs, whose ends may be alive.
+    fn is_silent(&self, window: &PeerWindow) -> bool {
+        window.is_silent(self.completer.early_resends)
     }
 
     /// Builds the next packet into `buf`.
@@ -217,12 +213,12 @@ impl Machine {
             return Emit::Idle;
         }
         let resends = self.send.early_resend == EarlyResend::Due || self.send.is_rewound();
-        if self.is_silent() && !resends {
-            return Emit::Idle;
-        }
         let Some(requester_cx) = requester_context(&self.qp, &self.attr, cx, connection) else {
             return Emit::Idle;
         };
+        if self.is_silent(requester_cx.window) && !resends {
+            return Emit::Idle;
+        }
         let is_reliable = self.qp.qp_type().is_reliable();
         let emit = if is_reliable {
             self.requester.poll_packet(&requester_cx, &mut self.send, buf)
@@ -248,7 +244,6 @@ impl Machine {
         if !matches!(self.attr.state, QpState::Rts | QpState::Sqd)
             || self.timers.is_set(Timer::RnrWait)
             || self.responder.owes_reply()
-            || self.is_silent()
             // A limited sender is asked for each packet when it may go.
             || self.limiter.is_some()
             || !self.qp.qp_type().is_reliable()
@@ -259,6 +254,9 @@ impl Machine {
         let Some(requester_cx) = requester_context(&self.qp, &self.attr, cx, &connection) else {
             return;
         };
+        if self.is_silent(requester_cx.window) {
+            return;
+        }
         let count = out.count();
         self.requester.continue_message(&requester_cx, &mut self.send, out);
         if out.count() > count {
@@ -527,12 +525,12 @@ impl Machine {
 
     /// Brings the window's count of what is under way up to date.
     fn sync_window(&mut self, cx: &mut ShardContext<'_>) {
-        let in_flight = if self.is_silent() { Load::default() } else { self.send.in_flight() };
+        let Some(window) = self.window(cx) else { return };
+        let in_flight =
+            if self.is_silent(window) { Load::default() } else { self.send.in_flight() };
         let charged = std::mem::replace(&mut self.charged, in_flight);
-        if let Some(window) = self.window(cx) {
-            window.in_flight += in_flight;
-            window.in_flight -= charged;
-        }
+        window.in_flight += in_flight;
+        window.in_flight -= charged;
     }
 
     /// Whether requests are under way: what SQD waits for.

@@ -132,7 +132,7 @@ impl Requester {
         if queue.reads_outstanding >= cx.max_rd_atomic {
             return Emit::Idle;
         }
-        let started = queue.start(cx.mtu, |cost| cx.window.read_chunk(cost));
+        let started = queue.start(cx.mtu, |cost| cx.window.read_chunk(cost, cx.max_rd_atomic));
         let packet = queue.cursor.packet;
         let count = packets_to_chunk_end(&started, packet);
         let load = Load::of(count, started.packet_cost);

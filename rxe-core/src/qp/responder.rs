@@ -231,6 +231,9 @@ impl Responder {
 
     /// R23, R24: answers a duplicate, unless what it asks for is still on its way out.
     fn owe_replay(&mut self, cx: &ResponderContext<'_>, reply: Reply) {
+        if self.restart_read(cx, reply) {
+            return;
+        }
         let (Reply::Read { psn, .. } | Reply::Atomic { psn, .. } | Reply::Acknowledge { psn, .. }) =
             reply;
         let still_coming = self.replies.iter().any(|reply| match *reply {
@@ -246,6 +249,24 @@ impl Responder {
         if !still_coming && replays < usize::from(cx.max_dest_rd_atomic) {
             self.replies.push_back(reply);
         }
+    }
+
+    /// Goes back in a READ response that is under way, to where the peer asks for it again.
+    ///
+    /// What was left of it would arrive behind the gap, in vain, and hold up the replay.
+    fn restart_read(&mut self, cx: &ResponderContext<'_>, again: Reply) -> bool {
+        let Reply::Read { psn, left, va, .. } = again else { return false };
+        let end = psn.plus(packets_of(left, cx.mtu));
+        for reply in &mut self.replies {
+            if let Reply::Read { psn: next, va: next_va, left: next_left, first, .. } = reply
+                && next.is_after(psn)
+                && next.plus(packets_of(*next_left, cx.mtu)) == end
+            {
+                (*next, *next_va, *next_left, *first) = (psn, va, left, true);
+                return true;
+            }
+        }
+        false
     }
 
     pub(super) fn check_op_sequence(&self, packet: &Packet<'_>) -> Result<(), Refusal> {

@@ -124,20 +124,21 @@ fn r01_a_long_read_is_asked_for_in_parts_that_end_where_they_ended_before() {
     let packet = |psn: usize| &data[psn * MTU..(psn + 1) * MTU];
     let mut s = Script::rts();
     s.read(1, data.len() as u32);
-    s.tx([read(0, far(0), 32 * 256), read(32, far(32 * 256), 32 * 256)]);
+    let part = |psn: u32| read(psn as i32, far(u64::from(psn) * 256), 16 * 256);
+    s.tx([part(0), part(16), part(32), part(48)]);
     for psn in 0..40 {
         let response = match psn {
-            0 | 32 => resp_first(psn as i32, 1, packet(psn)),
-            31 => resp_last(psn as i32, 1, packet(psn)),
+            0 | 16 | 32 => resp_first(psn as i32, 1, packet(psn)),
+            15 | 31 => resp_last(psn as i32, 1, packet(psn)),
             _ => resp_middle(psn as i32, packet(psn)),
         };
         s.rx(&response);
     }
     s.sent();
-    // Packet 40 is lost: the rest of the second part is asked for, and the parts behind it.
+    // Packet 40 is lost: the rest of the third part is asked for, and the parts behind it.
     s.rx(&resp_middle(41, packet(41)));
     let mut requests = s.sent();
-    assert_eq!(requests[0], read(40, far(40 * 256), 24 * 256));
+    assert_eq!(requests[0], read(40, far(40 * 256), 8 * 256));
     for _ in 0..10 {
         for request in requests {
             let first = request.psn() as usize;

@@ -148,6 +148,23 @@ fn r24_duplicate_read_is_answered_again_whole_or_in_part() {
 }
 
 #[test]
+fn r24_a_read_asked_for_again_while_its_answer_leaves_goes_on_from_there() {
+    let mut s = Script::rts();
+    let from = s.host.remote(0);
+    let data = s.mem(0, 4 * MTU);
+    let part = |psn: usize| &data[psn * MTU..(psn + 1) * MTU];
+    s.rx(&read(0, from, 4 * MTU as u32));
+    let mut buf = vec![0; rxe_core::Shard::MAX_PACKET];
+    for _ in 0..3 {
+        s.host.shard.poll_transmit(s.host.now, &mut buf).unwrap();
+    }
+    // The second packet was lost: what was left behind it would come in vain.
+    let again = RemoteAddr { addr: from.addr + MTU as u64, ..from };
+    s.rx(&read(1, again, 3 * MTU as u32));
+    s.tx([resp_first(1, 1, part(1)), resp_middle(2, part(2)), resp_last(3, 1, part(3))]);
+}
+
+#[test]
 fn r24_duplicate_read_that_asks_for_something_else_is_dropped() {
     let mut s = Script::rts();
     let from = s.host.remote(0);

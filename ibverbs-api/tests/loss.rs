@@ -1,0 +1,112 @@
+//! A network that loses one packet in a hundred, each way, with default socket buffers: goodput
+//! stays, and no timer of the long kind fires.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use common::*;
+use ibverbs_api::*;
+use rxe_net::faults::{FaultSpec, Probability};
+
+const MESSAGE: usize = 1 << 20;
+/// Messages under way.
+const DEPTH: u64 = 8;
+/// How long one goodput is measured.
+const SAMPLE: Duration = Duration::from_millis(200);
+/// Rounds, of which the best of each kind counts: other programs disturb this one, and a slow round
+/// says nothing.
+const ROUNDS: usize = 6;
+/// What is to be left of the goodput without loss.
+const WANTED: f64 = 0.25;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Operation {
+    Write,
+    Read,
+}
+
+/// Two ends, each on a device of its own, whose packets are lost so often.
+fn lossy_pair(mtu: Mtu, drop: Probability) -> (End, End) {
+    let setup = Setup { mtu, ..Setup::default() };
+    let end = |seed| {
+        let mut options = options();
+        // The machinery is there without loss too: both kinds are measured alike.
+        options.link.faults = Some(FaultSpec { seed, drop, ..FaultSpec::default() });
+        End::new(&open_with(options), &setup, None)
+    };
+    let (one, two) = (end(1), end(2));
+    connect(&setup, (&one.context, &one.qp), (&two.context, &two.qp));
+    (one, two)
+}
+
+/// Bytes a second, while both ends poll.
+fn goodput(one: &End, two: &End, operation: Operation) -> f64 {
+    let (near, far) = (one.register(MESSAGE), two.register(MESSAGE));
+    let bytes = pattern(MESSAGE, 5);
+    let (from, to) = match operation {
+        Operation::Write => (&near, &far),
+        Operation::Read => (&far, &near),
+    };
+    from.buffer().write_at(0, &bytes).unwrap();
+    let remote = far.remote_addr(0);
+    let op = match operation {
+        Operation::Write => SendOp::Write { remote, imm: None },
+        Operation::Read => SendOp::Read { remote },
+    };
+    let is_over = AtomicBool::new(false);
+    let rate = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                two.cq.poll(16, &mut Vec::new());
+            }
+        });
+        (0..DEPTH).for_each(|wr_id| one.post(wr_id, op, &[near.sge(0..MESSAGE)]));
+        let (start, mut done) = (Instant::now(), 0);
+        while start.elapsed() < SAMPLE {
+            one.done();
+            done += 1;
+            one.post(done, op, &[near.sge(0..MESSAGE)]);
+        }
+        let rate = (done as usize * MESSAGE) as f64 / start.elapsed().as_secs_f64();
+        (0..DEPTH).for_each(|_| {
+            one.done();
+        });
+        is_over.store(true, Ordering::Relaxed);
+        rate
+    });
+    assert_same(&read(to.buffer(), 0, MESSAGE), &bytes, "what came");
+    rate
+}
+
+fn keeps_goodput(operation: Operation, mtu: Mtu) {
+    let (mut best, mut best_lossy) = (0.0_f64, 0.0_f64);
+    let whole = lossy_pair(mtu, Probability::NEVER);
+    let lossy = lossy_pair(mtu, Probability::from_percent(1));
+    for _ in 0..ROUNDS {
+        best = best.max(goodput(&whole.0, &whole.1, operation));
+        best_lossy = best_lossy.max(goodput(&lossy.0, &lossy.1, operation));
+    }
+    let ratio = best_lossy / best;
+    let gb = |rate: f64| rate / 1e9;
+    println!("{operation:?} {mtu:?}: {:.2} of {:.2} GB/s, {ratio:.2}", gb(best_lossy), gb(best));
+    for (end, peer) in [(&lossy.0, &lossy.1), (&lossy.1, &lossy.0)] {
+        assert!(end.context.link_counters().faults > 0, "packets were lost");
+        let timeouts = end.qp.counters().unwrap().get(Counter::completer_retry_err);
+        let peer = peer.context.counters();
+        assert_eq!(timeouts, 0, "ACK timeouts; the peer:\n{peer}");
+    }
+    assert!(ratio >= WANTED, "{operation:?} {mtu:?}: {best_lossy:.0} of {best:.0} B/s");
+}
+
+// One test, since two at a time would share the machine's processors.
+#[test]
+fn one_percent_lost_each_way_leaves_a_quarter_of_the_goodput() {
+    for mtu in [Mtu::M1024, Mtu::M4096] {
+        keeps_goodput(Operation::Write, mtu);
+        keeps_goodput(Operation::Read, mtu);
+    }
+}
