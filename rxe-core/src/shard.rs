@@ -21,8 +21,7 @@ use crate::time::Instant;
 use crate::timer::DeadlineIndex;
 use crate::window::{Load, Windows, packet_cost};
 
-/// Packets that one queue pair sends before the next one has its turn: a full segmented send.
-const TURN: u32 = 64;
+const TURN: u32 = Shard::TURN;
 
 /// The queue pairs of one slot, with their timers.
 ///
@@ -59,6 +58,8 @@ pub struct Shard {
 }
 
 impl Shard {
+    /// Packets that one queue pair sends before the next one has its turn: a full segmented send.
+    pub const TURN: u32 = 64;
     /// The longest packet that [`poll_transmit`](Self::poll_transmit) writes.
     pub const MAX_PACKET: usize = 4096 + 64;
 
@@ -400,13 +401,12 @@ impl Shard {
     /// Takes note that the network reported a packet as undeliverable: a hint, easily forged.
     pub fn handle_unreachable(&mut self, now: Instant, hint: &Unreachable) {
         self.advance(now);
-        let told = self.machines.iter().any(|(_, machine)| {
-            machine.attr.dest_qpn == hint.dest_qpn
-                && machine.connection.is_some_and(|c| c.path.destination == hint.destination)
-                && machine.send.is_awaited(hint.psn)
-        });
-        if told {
+        let Unreachable { destination, dest_qpn, psn } = *hint;
+        let mut users = self.windows.users_to((destination, dest_qpn.slot()), dest_qpn);
+        let awaits = |machine: &Machine| machine.send.is_awaited(psn);
+        if let Some(key) = users.find(|&key| self.machines.get(key as usize).is_some_and(awaits)) {
             self.counters.bump(Counter::unreachable_hints);
+            self.qp_counters[key as usize].bump(Counter::unreachable_hints);
         }
     }
 
@@ -435,6 +435,18 @@ impl Shard {
     /// Whether [`poll_transmit`](Self::poll_transmit) may have something.
     pub fn wants_transmit(&self) -> bool {
         !self.ready.is_empty()
+    }
+
+    /// Gives a queue pair that has something to send the next turn: before it goes, so that what it
+    /// owes to its peer leaves.
+    pub fn put_first(&mut self, qpn: Qpn) {
+        let Some(key) = self.find(qpn) else { return };
+        if !self.machines[key as usize].is_ready || self.ready.front() == Some(&key) {
+            return;
+        }
+        self.ready.retain(|&ready| ready != key);
+        self.ready.push_front(key);
+        self.turn = TURN;
     }
 
     /// Packets after which every queue pair that has something to send now has had two turns: one

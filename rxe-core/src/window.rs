@@ -6,10 +6,11 @@
 //! pairs of the shard to it: 64 packets at most at first, grown on progress and cut on loss
 //! (ARCHITECTURE.md, "Loss").
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::{AddAssign, SubAssign};
 
 use gid_table::Gid;
+use rxe_wire::Qpn;
 use slab::Slab;
 
 use crate::time::Instant;
@@ -91,22 +92,30 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// The window of a peer, made if there is none, with one more user.
-    pub(crate) fn acquire(&mut self, peer: Peer) -> usize {
+    /// The window of a peer, made if there is none, with one more user: queue pair `user`, whose
+    /// peer is `dest_qpn`.
+    pub(crate) fn acquire(&mut self, peer: Peer, dest_qpn: Qpn, user: u32) -> usize {
         let windows = &mut self.windows;
         let key =
             *self.by_peer.entry(peer).or_insert_with(|| windows.insert(PeerWindow::new(peer)));
-        self.windows[key].users += 1;
+        self.windows[key].users.insert((dest_qpn.get(), user));
         key
     }
 
+    /// The users of a peer's window whose peer is `dest_qpn`.
+    pub(crate) fn users_to(&self, peer: Peer, dest_qpn: Qpn) -> impl Iterator<Item = u32> + '_ {
+        let window = self.by_peer.get(&peer).and_then(|&key| self.windows.get(key));
+        let range = (dest_qpn.get(), 0)..=(dest_qpn.get(), u32::MAX);
+        window.into_iter().flat_map(move |w| w.users.range(range.clone()).map(|&(_, user)| user))
+    }
+
     /// Gives up the use of a window by queue pair `user`, which had `charged` under way.
-    pub(crate) fn release(&mut self, key: usize, user: u32, charged: Load) {
+    pub(crate) fn release(&mut self, key: usize, dest_qpn: Qpn, user: u32, charged: Load) {
         let Some(window) = self.windows.get_mut(key) else { return };
         window.in_flight -= charged;
-        window.users -= 1;
+        window.users.remove(&(dest_qpn.get(), user));
         window.waiting.retain(|&(waiting, _)| waiting != user);
-        if window.users == 0 {
+        if window.users.is_empty() {
             self.by_peer.remove(&window.peer);
             self.windows.remove(key);
         }
@@ -125,8 +134,8 @@ impl Windows {
 #[derive(Debug)]
 pub(crate) struct PeerWindow {
     peer: Peer,
-    /// Queue pairs that use it.
-    users: u32,
+    /// Queue pairs that use it, each behind the number of its peer.
+    users: BTreeSet<(u32, u32)>,
     /// All that is under way, READ responses asked for included.
     pub(crate) in_flight: Load,
     /// The cost that may be under way.
@@ -155,7 +164,7 @@ impl PeerWindow {
     fn new(peer: Peer) -> Self {
         Self {
             peer,
-            users: 0,
+            users: BTreeSet::new(),
             in_flight: Load::default(),
             size: FIRST_WINDOW,
             packets: FIRST_PACKETS,
@@ -378,6 +387,26 @@ mod tests {
         assert_eq!(grown(ceiling, 2 * RECOVERY_NANOS), ceiling / 4 * 5);
         assert!(grown(LARGEST_WINDOW, u64::MAX) > LARGEST_WINDOW);
         assert_eq!(grown(0, u64::MAX), 0);
+    }
+
+    #[test]
+    fn users_are_found_by_their_peer() {
+        let mut windows = Windows::default();
+        let peer = (Gid::ZERO, 1);
+        let qpn = |low: u32| Qpn::new(0x01_0000 + low);
+        let key = windows.acquire(peer, qpn(7), 30);
+        assert_eq!(windows.acquire(peer, qpn(8), 31), key);
+        assert_eq!(windows.acquire(peer, qpn(7), 9), key);
+        let users =
+            |windows: &Windows, low| -> Vec<u32> { windows.users_to(peer, qpn(low)).collect() };
+        assert_eq!(users(&windows, 7), [9, 30]);
+        assert_eq!(users(&windows, 6), []);
+        windows.release(key, qpn(7), 30, Load::default());
+        windows.release(key, qpn(8), 31, Load::default());
+        assert_eq!(users(&windows, 7), [9]);
+        windows.release(key, qpn(7), 9, Load::default());
+        assert_eq!(users(&windows, 7), []);
+        assert!(windows.get(key).is_none(), "nobody uses it");
     }
 
     #[test]

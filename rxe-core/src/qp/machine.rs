@@ -38,6 +38,7 @@ pub(crate) struct ShardContext<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Connection {
     pub(crate) path: Path,
+    pub(crate) dest_qpn: Qpn,
     /// The window of the peer, in the shard.
     pub(crate) window: usize,
     /// Port and index of the source GID, which is held.
@@ -609,7 +610,7 @@ impl Machine {
     pub(crate) fn disconnect(&mut self, cx: &mut ShardContext<'_>) {
         let Some(connection) = self.connection.take() else { return };
         let charged = std::mem::take(&mut self.charged);
-        cx.windows.release(connection.window, self.key, charged);
+        cx.windows.release(connection.window, connection.dest_qpn, self.key, charged);
         self.is_waiting = false;
         let (port, index) = connection.source;
         if let Some(port) = cx.device.port(port)

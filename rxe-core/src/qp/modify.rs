@@ -141,9 +141,9 @@ impl Machine {
         self.disconnect(cx);
         let dest_qpn =
             if mask.contains(QpAttrMask::DEST_QPN) { dest_qpn } else { self.attr.dest_qpn };
-        let window = cx.windows.acquire((av.dgid, dest_qpn.slot()));
+        let window = cx.windows.acquire((av.dgid, dest_qpn.slot()), dest_qpn, self.key);
         let source = (av.port_num, av.sgid_index);
-        self.connection = Some(Connection { path, window, source });
+        self.connection = Some(Connection { path, dest_qpn, window, source });
         Ok(())
     }
 }

@@ -215,3 +215,24 @@ fn a_queue_pair_that_goes_away_leaves_its_room_to_others() {
     s.host.shard.destroy_qp(qpn).unwrap();
     assert_eq!(sent_by_second(&mut s), 1, "after its end");
 }
+
+#[test]
+fn a_hint_that_a_packet_did_not_arrive_counts_only_while_it_is_awaited() {
+    let mut s = Script::rts();
+    s.send(1, 1).sent();
+    let hint = |s: &mut Script, destination, dest_qpn, psn| {
+        let hint = rxe_core::Unreachable { destination, dest_qpn, psn };
+        s.host.shard.handle_unreachable(s.host.now, &hint);
+        s.count(rxe_core::Counter::unreachable_hints)
+    };
+    let peer = s.path.source;
+    assert_eq!(hint(&mut s, peer, Qpn::new(PEER_QPN.get() + 1), HOST_PSN), 0);
+    assert_eq!(hint(&mut s, peer, PEER_QPN, HOST_PSN.plus(1)), 0);
+    let own = s.host.gid;
+    assert_eq!(hint(&mut s, own, PEER_QPN, HOST_PSN), 0);
+    assert_eq!(hint(&mut s, peer, PEER_QPN, HOST_PSN), 1);
+    let own = s.host.shard.qp_counters(s.qpn()).unwrap();
+    assert_eq!(own.get(rxe_core::Counter::unreachable_hints), 1);
+    s.rx(&ack(0, 1)).done([(1, Success)]);
+    assert_eq!(hint(&mut s, peer, PEER_QPN, HOST_PSN), 1);
+}

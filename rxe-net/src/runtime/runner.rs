@@ -197,7 +197,16 @@ impl Core {
         self.transmit_some(now, TRANSMIT_MAX);
     }
 
-    /// Sends at least what each queue pair owes to its peer: before one of them goes.
+    /// Sends what a queue pair owes to its peer, before it goes: a turn for its requests and one for
+    /// its replies, whichever comes first, and then as usual.
+    fn transmit_owed_by(&mut self, now: Instant, qpn: Qpn) {
+        self.shard.put_first(qpn);
+        self.transmit_some(now, Shard::TURN as usize);
+        self.shard.put_first(qpn);
+        self.transmit_some(now, TRANSMIT_MAX);
+    }
+
+    /// Sends at least what each queue pair owes to its peer: before all of them go.
     fn transmit_owed(&mut self, now: Instant) {
         self.transmit_some(now, TRANSMIT_MAX.max(self.shard.packets_until_served()));
     }
@@ -342,7 +351,7 @@ impl Runner {
     ) -> Result<(), ModifyError> {
         self.with_core(|core, now| {
             // What is owed to the peer leaves before a state in which nothing is sent.
-            core.transmit_owed(now);
+            core.transmit_owed_by(now, qpn);
             core.shard.check_modify_qp(qpn, attr, mask)?;
             if mask.contains(QpAttrMask::AV) {
                 let port = core.shard.device().port(attr.av.port_num);
@@ -411,7 +420,7 @@ impl Runner {
     /// [`BusyError`] while it is attached to multicast groups (R50).
     pub fn destroy_qp(&self, qpn: Qpn) -> Result<(), BusyError> {
         self.with_core(|core, now| {
-            core.transmit_owed(now);
+            core.transmit_owed_by(now, qpn);
             let destroyed = core.shard.destroy_qp(qpn);
             core.transmit(now);
             destroyed
