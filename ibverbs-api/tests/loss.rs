@@ -1,5 +1,9 @@
-//! A network that loses one packet in a hundred, each way, with default socket buffers: goodput
-//! stays, and no timer of the long kind fires.
+//! A network that loses one packet in a hundred, each way, with default socket buffers: all data
+//! arrives, and no timer of the long kind fires.
+//!
+//! What is left of the goodput is printed, beside that without loss. It is judged in simulated time
+//! (rxe-core, `tests/rc_loss.rs`): here each loss also waits for threads to be scheduled, so a busy
+//! machine takes most of it.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
@@ -17,11 +21,8 @@ const MESSAGE: usize = 1 << 20;
 const DEPTH: u64 = 8;
 /// How long one goodput is measured.
 const SAMPLE: Duration = Duration::from_millis(200);
-/// Rounds, of which the best of each kind counts: other programs disturb this one, and a slow round
-/// says nothing.
-const ROUNDS: usize = 6;
-/// What is to be left of the goodput without loss.
-const WANTED: f64 = 0.25;
+/// Rounds, of which the best of each kind is told.
+const ROUNDS: usize = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Operation {
@@ -82,7 +83,7 @@ fn goodput(one: &End, two: &End, operation: Operation) -> f64 {
     rate
 }
 
-fn keeps_goodput(operation: Operation, mtu: Mtu) {
+fn loses_nothing(operation: Operation, mtu: Mtu) {
     let (mut best, mut best_lossy) = (0.0_f64, 0.0_f64);
     let whole = lossy_pair(mtu, Probability::NEVER);
     let lossy = lossy_pair(mtu, Probability::from_percent(1));
@@ -99,14 +100,13 @@ fn keeps_goodput(operation: Operation, mtu: Mtu) {
         let peer = peer.context.counters();
         assert_eq!(timeouts, 0, "ACK timeouts; the peer:\n{peer}");
     }
-    assert!(ratio >= WANTED, "{operation:?} {mtu:?}: {best_lossy:.0} of {best:.0} B/s");
 }
 
 // One test, since two at a time would share the machine's processors.
 #[test]
-fn one_percent_lost_each_way_leaves_a_quarter_of_the_goodput() {
+fn one_percent_lost_each_way_fires_no_long_timer() {
     for mtu in [Mtu::M1024, Mtu::M4096] {
-        keeps_goodput(Operation::Write, mtu);
-        keeps_goodput(Operation::Read, mtu);
+        loses_nothing(Operation::Write, mtu);
+        loses_nothing(Operation::Read, mtu);
     }
 }
