@@ -16,6 +16,7 @@ use rxe_core::device::{AllocPdError, Device as CoreDevice, Port};
 use rxe_core::event::AsyncEvent;
 use rxe_core::qp::Mtu;
 use rxe_core::wq::MAX_MESSAGE;
+use rxe_core::xrc::OpenXrcdError;
 use rxe_net::link::LinkCounters;
 use rxe_net::runtime::{EventFd, OpenLink, Runner, UdpLinks};
 use rxe_wire::PKey;
@@ -26,6 +27,8 @@ use crate::cq::CompletionQueue;
 use crate::device::{Device, OpenOptions, active_mtu};
 use crate::error::{OpenError, QueryError, WaitError};
 use crate::pd::ProtectionDomain;
+use crate::td::ThreadDomain;
+use crate::xrc::XrcDomain;
 
 /// The largest number of shards of a context.
 const SHARDS_MAX: usize = 64;
@@ -224,6 +227,22 @@ impl Context {
         vector: usize,
     ) -> Result<CompletionQueue, CreateCqError> {
         CompletionQueue::new(self.inner.clone(), entries, channel, vector)
+    }
+
+    /// Makes a thread domain (`ibv_alloc_td`).
+    pub fn alloc_td(&self) -> ThreadDomain {
+        ThreadDomain::new(self.inner.clone())
+    }
+
+    /// Opens a domain of extended reliable connections (`ibv_open_xrcd`).
+    ///
+    /// `vector` chooses the shard of its target queue pairs, as that of a completion queue does.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenXrcdError`] when `max_xrcd` is reached.
+    pub fn open_xrcd(&self, vector: usize) -> Result<XrcDomain, OpenXrcdError> {
+        XrcDomain::open(self.inner.clone(), vector)
     }
 
     /// Takes the oldest asynchronous event, if there is one.

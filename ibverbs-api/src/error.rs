@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use rxe_core::srq::SrqError;
 use rxe_core::wq::{PostRecvError, PostSendError};
 use rxe_net::host::HostError;
 use rxe_net::runtime::{OptionsError, StartError};
+use rxe_wire::Qpn;
 use thiserror::Error;
 
 /// Why a device cannot be found.
@@ -159,6 +161,59 @@ impl<T> InUse<T> {
     /// The errno that the C functions return.
     pub fn errno(&self) -> i32 {
         rxe_core::errno::EBUSY
+    }
+}
+
+/// Why a shared receive queue for extended reliable connections cannot be made
+/// (`ibv_create_srq_ex`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum CreateXrcSrqError {
+    /// As for any shared receive queue.
+    #[error(transparent)]
+    Srq(#[from] SrqError),
+    /// Domain or completion queue are of another context than the protection domain.
+    #[error("{which} belongs to another context than the protection domain: make it there")]
+    OtherContext {
+        /// Which one: `xrcd` or `cq`.
+        which: &'static str,
+    },
+}
+
+impl CreateXrcSrqError {
+    /// The errno that `ibv_create_srq_ex` would set.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Srq(error) => error.errno(),
+            Self::OtherContext { .. } => rxe_core::errno::EINVAL,
+        }
+    }
+}
+
+/// Why a parent domain cannot be made (`ibv_alloc_parent_domain`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("the thread domain belongs to another context than the protection domain: make it there")]
+pub struct AllocParentError;
+
+impl AllocParentError {
+    /// The errno that `ibv_alloc_parent_domain` would set.
+    pub fn errno(&self) -> i32 {
+        rxe_core::errno::EINVAL
+    }
+}
+
+/// Why a target queue pair cannot be shared (`ibv_open_qp`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("there is no target queue pair {qpn} in this XRC domain")]
+pub struct OpenQpError {
+    /// The number asked for.
+    pub qpn: Qpn,
+}
+
+impl OpenQpError {
+    /// The errno that `ibv_open_qp` would set.
+    pub fn errno(&self) -> i32 {
+        rxe_core::errno::EINVAL
     }
 }
 

@@ -17,9 +17,15 @@
 //! | `ibv_create_cq` | [`Context::create_cq`] |
 //! | `ibv_poll_cq` | [`CompletionQueue::poll`] |
 //! | `ibv_req_notify_cq` | [`CompletionQueue::req_notify`] |
-//! | `ibv_resize_cq`, `ibv_modify_cq` | [`CompletionQueue::resize`], [`CompletionQueue::moderate`] |
+//! | `ibv_resize_cq` | [`CompletionQueue::resize`] |
+//! | `ibv_modify_cq` | [`CompletionQueue::moderate`] |
 //! | `ibv_ack_cq_events` | [`CompletionQueue::ack_events`] |
-//! | `ibv_create_srq`, `_modify_srq`, `_query_srq` | [`ProtectionDomain::create_srq`], [`SharedReceiveQueue`] |
+//! | `ibv_create_srq` | [`ProtectionDomain::create_srq`] |
+//! | `ibv_modify_srq`, `ibv_query_srq` | `modify` and `query` of [`SharedReceiveQueue`] |
+//! | `ibv_alloc_td` | [`Context::alloc_td`] |
+//! | `ibv_alloc_parent_domain` | [`ProtectionDomain::alloc_parent`] |
+//! | `ibv_open_xrcd`, `ibv_close_xrcd`, `ibv_open_qp` | [`Context::open_xrcd`], [`XrcDomain`] |
+//! | `ibv_create_srq_ex` for XRC | [`ProtectionDomain::create_xrc_srq`] |
 //! | `ibv_post_srq_recv` | [`SharedReceiveQueue::post_recv`] |
 //! | `ibv_create_qp` | [`ProtectionDomain::create_qp`] |
 //! | `ibv_create_ah`, `_create_ah_from_wc` | [`ProtectionDomain::create_ah`], `create_ah_from_header` |
@@ -73,6 +79,7 @@
 //!     op: SendOp::Write { remote, imm: None },
 //!     flags: SendFlags::SIGNALED,
 //!     data: SendData::Sges(&[client_mr.sge(0..5)]),
+//!     srq_number: None,
 //! })?;
 //! let completion = client_cq.wait_one(Duration::from_secs(5))?;
 //! assert_eq!(completion.status, WcStatus::Success);
@@ -94,6 +101,8 @@ mod mr;
 mod pd;
 mod qp;
 mod srq;
+mod td;
+mod xrc;
 
 pub use ah::AddressHandle;
 pub use attr::{AtomicCap, DeviceAttr, LinkLayer, PortAttr, PortState};
@@ -102,12 +111,15 @@ pub use context::Context;
 pub use cq::CompletionQueue;
 pub use device::{Device, OpenOptions, devices};
 pub use error::{
-    DeviceError, InUse, OpenError, PostRecvListError, PostSendListError, QueryError, WaitError,
+    AllocParentError, CreateXrcSrqError, DeviceError, InUse, OpenError, OpenQpError,
+    PostRecvListError, PostSendListError, QueryError, WaitError,
 };
 pub use mr::MemoryRegion;
 pub use pd::ProtectionDomain;
 pub use qp::{ConnectAttr, QpInit, QueuePair};
 pub use srq::SharedReceiveQueue;
+pub use td::ThreadDomain;
+pub use xrc::XrcDomain;
 
 pub use gid_table::{Gid, GidEntry, GidType, QueryGidError, QueryGidTableError};
 pub use rxe_core::ah::{CreateAhError, Destination};
@@ -127,6 +139,7 @@ pub use rxe_core::wq::{
     MAX_MESSAGE, PostRecvError, PostSendError, RecvWr, RemoteAddr, SendData, SendFlags, SendOp,
     SendWr, Sge,
 };
+pub use rxe_core::xrc::{OpenXrcdError, XrcdId};
 pub use rxe_core::{CongestionConfig, Counter, CounterValues, Limits, Seed};
 pub use rxe_net::link::LinkCounters;
 pub use rxe_net::runtime::{LinkOptions, ModifyError, OpenLinkError, OptionsError, StartError};

@@ -12,10 +12,13 @@ use rxe_core::srq::{SrqAttr, SrqError};
 
 use crate::ah::AddressHandle;
 use crate::context::ContextInner;
-use crate::error::InUse;
+use crate::cq::CompletionQueue;
+use crate::error::{AllocParentError, CreateXrcSrqError, InUse};
 use crate::mr::MemoryRegion;
 use crate::qp::{QpInit, QueuePair};
 use crate::srq::SharedReceiveQueue;
+use crate::td::ThreadDomain;
+use crate::xrc::XrcDomain;
 
 /// A protection domain (`struct ibv_pd`). Cloning gives another handle to the same one.
 #[derive(Clone, Debug)]
@@ -27,18 +30,46 @@ pub struct ProtectionDomain {
 pub(crate) struct PdInner {
     pub(crate) context: Arc<ContextInner>,
     pub(crate) id: PdId,
+    parent: Option<Parent>,
+}
+
+/// What a parent domain stands for, and keeps.
+#[derive(Debug)]
+struct Parent {
+    _pd: Arc<PdInner>,
+    _td: Option<ThreadDomain>,
 }
 
 impl Drop for PdInner {
     fn drop(&mut self) {
-        self.context.core.dealloc_pd(self.id);
+        if self.parent.is_none() {
+            self.context.core.dealloc_pd(self.id);
+        }
     }
 }
 
 impl ProtectionDomain {
     pub(crate) fn new(context: Arc<ContextInner>) -> Result<Self, AllocPdError> {
         let id = context.core.alloc_pd()?;
-        Ok(Self { inner: Arc::new(PdInner { context, id }) })
+        Ok(Self { inner: Arc::new(PdInner { context, id, parent: None }) })
+    }
+
+    /// Makes a parent domain of it, with a thread domain if given (`ibv_alloc_parent_domain`).
+    ///
+    /// That is a protection domain too: what is made in it belongs to this one, and works together
+    /// with all that is in this one. It is in use while there is anything made in it, and this one
+    /// is in use while the parent domain is there.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocParentError`] when the thread domain is of another context.
+    pub fn alloc_parent(&self, td: Option<&ThreadDomain>) -> Result<Self, AllocParentError> {
+        let context = self.inner.context.clone();
+        if td.is_some_and(|td| !Arc::ptr_eq(&td.inner.context, &context)) {
+            return Err(AllocParentError);
+        }
+        let parent = Some(Parent { _pd: self.inner.clone(), _td: td.cloned() });
+        Ok(Self { inner: Arc::new(PdInner { context, id: self.inner.id, parent }) })
     }
 
     /// Registers a buffer under its own addresses (`ibv_reg_mr`).
@@ -100,6 +131,23 @@ impl ProtectionDomain {
         header: &[u8; 40],
     ) -> Result<AddressHandle, CreateAhError> {
         self.create_ah(&address_from_header(&self.inner.context.core, port_num, header)?)
+    }
+
+    /// Makes a shared receive queue for extended reliable connections (`ibv_create_srq_ex` with
+    /// `IBV_SRQT_XRC`): its receives complete in `cq`, and messages to any target queue pair of
+    /// `xrcd` may name it.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateXrcSrqError`] when a capacity is out of range, `max_srq` is reached, or domain or
+    /// completion queue are of another context.
+    pub fn create_xrc_srq(
+        &self,
+        attr: SrqAttr,
+        xrcd: &XrcDomain,
+        cq: &CompletionQueue,
+    ) -> Result<SharedReceiveQueue, CreateXrcSrqError> {
+        SharedReceiveQueue::new_xrc(self.inner.clone(), attr, xrcd, cq)
     }
 
     /// Frees it (`ibv_dealloc_pd`). Dropping it does so too, once nothing uses it any more.

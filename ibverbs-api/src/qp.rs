@@ -15,10 +15,12 @@ use rxe_core::wq::{PostRecvError, PostSendError, RecvWr, SendWr};
 use rxe_net::runtime::{ModifyError, Runner};
 use rxe_wire::{Psn, QKey, Qpn};
 
+use crate::context::ContextInner;
 use crate::cq::{CompletionQueue, CqInner};
 use crate::error::{PostRecvListError, PostSendListError, QueryError};
 use crate::pd::PdInner;
 use crate::srq::SharedReceiveQueue;
+use crate::xrc::XrcdInner;
 
 /// How a queue pair is made (`struct ibv_qp_init_attr`).
 #[derive(Clone, Debug)]
@@ -27,7 +29,8 @@ pub struct QpInit {
     pub qp_type: QpType,
     /// Where send requests complete.
     pub send_cq: CompletionQueue,
-    /// Where receive requests complete; the queue pair lives on the shard of this one.
+    /// Where receive requests complete; the queue pair lives on the shard of this one. An initiator
+    /// of extended reliable connections (XRC) has none: it lives on the shard of `send_cq`.
     pub recv_cq: CompletionQueue,
     /// Capacities.
     pub caps: QpCaps,
@@ -102,25 +105,34 @@ impl ConnectAttr {
 /// All methods may be called by any thread at any time.
 #[derive(Debug)]
 pub struct QueuePair {
-    pd: Arc<PdInner>,
     core: Arc<CorePair>,
     runner: Arc<Runner>,
-    send_cq: Arc<CqInner>,
-    recv_cq: Arc<CqInner>,
-    /// Kept until the queue pair has let go of it.
+    life: Arc<Life>,
+}
+
+/// Destroys a queue pair with its last handle, and keeps what it was made from till then.
+#[derive(Debug)]
+pub(crate) struct Life {
+    context: Arc<ContextInner>,
+    core: Arc<CorePair>,
+    runner: Arc<Runner>,
+    cqs: Vec<Arc<CqInner>>,
+    xrcd: Option<Arc<XrcdInner>>,
+    _pd: Option<Arc<PdInner>>,
     _srq: Option<SharedReceiveQueue>,
 }
 
-impl Drop for QueuePair {
+impl Drop for Life {
     fn drop(&mut self) {
-        let device = &self.pd.context.core;
-        device.detach_all_multicast(&self.core);
+        self.context.core.detach_all_multicast(&self.core);
         // Nobody else has the handle, so it is in no group again.
         if let Err(error) = self.runner.destroy_qp(self.core.qpn()) {
             tracing::error!(target: "rxe::qp", qpn = %self.core.qpn(), %error, "not destroyed");
         }
-        self.send_cq.detach(&self.runner);
-        self.recv_cq.detach(&self.runner);
+        self.cqs.iter().for_each(|cq| cq.detach(&self.runner));
+        if let Some(xrcd) = &self.xrcd {
+            xrcd.forget(self.core.qpn());
+        }
     }
 }
 
@@ -138,20 +150,43 @@ impl QueuePair {
         {
             return Err(CreateQpError::OtherContext { which: "srq" });
         }
-        let runner = recv_cq.home.clone();
+        let cqs = if qp_type == QpType::XrcSend { vec![send_cq] } else { vec![recv_cq, send_cq] };
+        let runner = cqs[0].home.clone();
         let core = runner.create_qp(CoreInit {
-            qp_type,
-            pd: pd.id,
-            send_cq: send_cq.core.clone(),
-            recv_cq: recv_cq.core.clone(),
+            send_cq: cqs.last().map(|cq| cq.core.clone()),
             caps,
             signal_all,
             srq: srq.as_ref().map(|srq| srq.inner.core.clone()),
             port_num,
+            ..CoreInit::new(qp_type, pd.id, &cqs[0].core)
         })?;
-        send_cq.attach(&runner);
-        recv_cq.attach(&runner);
-        Ok(Self { pd, core, runner, send_cq, recv_cq, _srq: srq })
+        cqs.iter().for_each(|cq| cq.attach(&runner));
+        let (context, xrcd) = (pd.context.clone(), None);
+        Ok(Self::of_life(Arc::new(Life {
+            context,
+            core,
+            runner,
+            cqs,
+            xrcd,
+            _pd: Some(pd),
+            _srq: srq,
+        })))
+    }
+
+    /// The target of an extended reliable connection.
+    pub(crate) fn of_xrcd(xrcd: Arc<XrcdInner>, core: Arc<CorePair>, runner: Arc<Runner>) -> Self {
+        let (context, cqs) = (xrcd.context.clone(), Vec::new());
+        let xrcd = Some(xrcd);
+        Self::of_life(Arc::new(Life { context, core, runner, cqs, xrcd, _pd: None, _srq: None }))
+    }
+
+    /// One more handle.
+    pub(crate) fn of_life(life: Arc<Life>) -> Self {
+        Self { core: life.core.clone(), runner: life.runner.clone(), life }
+    }
+
+    pub(crate) fn life(&self) -> &Arc<Life> {
+        &self.life
     }
 
     /// Its number.
@@ -174,9 +209,14 @@ impl QueuePair {
         self.core.caps()
     }
 
+    /// Whether every send request completes in the queue, signaled or not (`sq_sig_all`).
+    pub fn signals_all(&self) -> bool {
+        self.core.init().signal_all
+    }
+
     /// The context that it belongs to.
     pub fn context(&self) -> crate::Context {
-        crate::Context { inner: self.pd.context.clone() }
+        crate::Context { inner: self.life.context.clone() }
     }
 
     /// Changes attributes and state (`ibv_modify_qp`).
@@ -207,7 +247,7 @@ impl QueuePair {
         self.runner.qp_counters(self.core.qpn()).ok_or(QueryError::NoSuchQp)
     }
 
-    /// Moves a new RC or UC queue pair through INIT and RTR to RTS.
+    /// Moves a new connected queue pair through INIT and RTR to RTS.
     ///
     /// What UC does not have, it does not take: everything about acknowledgements and READs.
     ///
@@ -257,7 +297,7 @@ impl QueuePair {
     ///
     /// [`MulticastError`] when the GID is no group, this is no UD, or a limit is reached.
     pub fn attach_multicast(&self, group: Gid) -> Result<(), MulticastError> {
-        self.pd.context.core.attach_multicast(&self.core, group)
+        self.life.context.core.attach_multicast(&self.core, group)
     }
 
     /// Detaches it from a multicast group (`ibv_detach_mcast`); dropping it detaches it from all.
@@ -266,7 +306,7 @@ impl QueuePair {
     ///
     /// [`MulticastError::NotAttached`].
     pub fn detach_multicast(&self, group: Gid) -> Result<(), MulticastError> {
-        self.pd.context.core.detach_multicast(&self.core, group)
+        self.life.context.core.detach_multicast(&self.core, group)
     }
 
     /// Posts a send request and sends what may go at once (`ibv_post_send`).

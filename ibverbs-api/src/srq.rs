@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use rxe_core::srq::{
-    SharedReceiveQueue as CoreQueue, SrqAttr, SrqAttrMask, SrqError, SrqId, SrqInit,
+    SharedReceiveQueue as CoreQueue, SrqAttr, SrqAttrMask, SrqError, SrqId, SrqInit, XrcSrq,
 };
 use rxe_core::wq::{PostRecvError, RecvWr};
 
-use crate::error::{InUse, PostRecvListError};
+use crate::cq::{CompletionQueue, CqInner};
+use crate::error::{CreateXrcSrqError, InUse, PostRecvListError};
 use crate::pd::PdInner;
+use crate::xrc::{XrcDomain, XrcdInner};
 
 /// A shared receive queue (`struct ibv_srq`): one supply of receives for many queue pairs. Cloning
 /// gives another handle to the same one.
@@ -24,6 +26,8 @@ pub struct SharedReceiveQueue {
 pub(crate) struct SrqInner {
     pub(crate) pd: Arc<PdInner>,
     pub(crate) core: Arc<CoreQueue>,
+    /// For extended reliable connections: the domain, and where receives complete.
+    xrc: Option<(Arc<XrcdInner>, Arc<CqInner>)>,
 }
 
 impl Drop for SrqInner {
@@ -32,13 +36,42 @@ impl Drop for SrqInner {
             // Every queue pair holds this object until it has let go of the queue.
             tracing::error!(target: "rxe::srq", %error, "a shared receive queue is lost");
         }
+        if let Some((xrcd, cq)) = &self.xrc {
+            cq.detach(&xrcd.home);
+        }
     }
 }
 
 impl SharedReceiveQueue {
     pub(crate) fn new(pd: Arc<PdInner>, attr: SrqAttr) -> Result<Self, SrqError> {
-        let core = pd.context.core.create_srq(&SrqInit { pd: pd.id, attr })?;
-        Ok(Self { inner: Arc::new(SrqInner { pd, core }) })
+        let core = pd.context.core.create_srq(&SrqInit::new(pd.id, attr))?;
+        Ok(Self { inner: Arc::new(SrqInner { pd, core, xrc: None }) })
+    }
+
+    pub(crate) fn new_xrc(
+        pd: Arc<PdInner>,
+        attr: SrqAttr,
+        xrcd: &XrcDomain,
+        cq: &CompletionQueue,
+    ) -> Result<Self, CreateXrcSrqError> {
+        let (xrcd, cq) = (xrcd.inner.clone(), cq.inner.clone());
+        for (which, context) in [("xrcd", &xrcd.context), ("cq", &cq.context)] {
+            if !Arc::ptr_eq(context, &pd.context) {
+                return Err(CreateXrcSrqError::OtherContext { which });
+            }
+        }
+        let xrc = Some(XrcSrq { xrcd: xrcd.core.clone(), cq: cq.core.clone() });
+        // First: a message may come as soon as it is there.
+        cq.attach(&xrcd.home);
+        let made = pd.context.core.create_srq(&SrqInit { pd: pd.id, attr, xrc });
+        let core = match made {
+            Ok(core) => core,
+            Err(error) => {
+                cq.detach(&xrcd.home);
+                return Err(error.into());
+            }
+        };
+        Ok(Self { inner: Arc::new(SrqInner { pd, core, xrc: Some((xrcd, cq)) }) })
     }
 
     /// Its number, as events name it (`ibv_get_srq_num`).

@@ -106,7 +106,7 @@ fn traffic(one: &mut End, two: &mut End) -> Result<usize> {
         let qp = one.qps[batch.wrapping_mul(7919) % one.qps.len()].clone();
         let now = Instant::from_nanos(batch as u64 * 20_000);
         let (op, data) = (SendOp::Write { remote, imm: None }, SendData::Sges(&sges));
-        qp.post_send(&SendWr { wr_id: 1, op, flags: SendFlags::SIGNALED, data })?;
+        qp.post_send(&SendWr { wr_id: 1, op, flags: SendFlags::SIGNALED, data, srq_number: None })?;
         one.shard.kick(now, qp.qpn());
         packets += carry(now, one, two, &mut buf) + carry(now, two, one, &mut buf);
         for end in [&mut *one, &mut *two] {

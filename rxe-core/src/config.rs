@@ -47,6 +47,8 @@ pub struct Limits {
     pub max_mcast_grp: u32,
     /// Queue pairs attached to one multicast group (`max_mcast_qp_attach`).
     pub max_mcast_qp_attach: u32,
+    /// XRC domains (`max_xrcd`; C programs cannot ask).
+    pub max_xrcd: u32,
     /// Protection domains (`max_pd`).
     pub max_pd: u32,
     /// READs and atomics that a QP answers at once (`max_qp_rd_atom`).
@@ -73,6 +75,7 @@ impl Default for Limits {
             max_ah: 1 << 20,
             max_mcast_grp: 8192,
             max_mcast_qp_attach: 1024,
+            max_xrcd: 1 << 16,
             max_pd: 1 << 20,
             max_qp_rd_atom: 128,
             max_qp_init_rd_atom: 128,

@@ -398,3 +398,177 @@ impl CompletionQueue {
         ring.event_at
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use rxe_wire::Qpn;
+
+    use super::*;
+    use crate::wc::{WcFlags, WcOpcode};
+
+    fn completion(wr_id: u64) -> WorkCompletion {
+        WorkCompletion {
+            wr_id,
+            status: WcStatus::Success,
+            opcode: WcOpcode::Send,
+            vendor_err: 0,
+            byte_len: 0,
+            imm: 0,
+            qpn: Qpn::new(1),
+            source_qpn: Qpn::new(0),
+            flags: WcFlags::empty(),
+        }
+    }
+
+    struct Deaf;
+
+    impl Notify for Deaf {
+        fn notify(&self) {}
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Push { solicited: bool },
+        Poll(usize),
+        Resize(u32),
+        Arm { solicited_only: bool },
+        Moderate(Moderation),
+        Wait(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let moderation = (0..5_u16, 0..4_u16);
+        prop_oneof![
+            6 => any::<bool>().prop_map(|solicited| Step::Push { solicited }),
+            3 => (0..6_usize).prop_map(Step::Poll),
+            1 => (0..12_u32).prop_map(Step::Resize),
+            3 => any::<bool>().prop_map(|solicited_only| Step::Arm { solicited_only }),
+            1 => moderation.prop_map(|(count, period_us)| {
+                Step::Moderate(Moderation { count, period_us })
+            }),
+            2 => (0..3000_u64).prop_map(Step::Wait),
+        ]
+    }
+
+    /// A queue with its channel, driven as a shard does.
+    struct Driver {
+        cq: CompletionQueue,
+        channel: Arc<CompletionChannel>,
+        now: Instant,
+        /// When `handle_period` is to be called.
+        timer: Option<Instant>,
+        /// What the queue must hold, oldest first.
+        model: VecDeque<u64>,
+        next: u64,
+        lost: bool,
+        /// Completions that count since it was armed; `None` when it is not armed.
+        counted: Option<u32>,
+    }
+
+    impl Driver {
+        fn new(capacity: u32) -> Self {
+            let channel = Arc::new(CompletionChannel::new(Arc::new(Deaf)));
+            let events = Arc::new(EventQueue::new(8));
+            let cq = CompletionQueue::new(CqId(1), capacity, 10, Some(channel.clone()), events);
+            let (model, now) = (VecDeque::new(), Instant::from_nanos(1));
+            let (timer, next, lost, counted) = (None, 0, false, None);
+            Self { cq, channel, now, timer, model, next, lost, counted }
+        }
+
+        fn step(&mut self, step: Step) {
+            match step {
+                Step::Push { solicited } => self.push(solicited),
+                Step::Poll(max) => self.poll(max),
+                Step::Resize(entries) => {
+                    let fits = (1..=10).contains(&entries) && entries as usize >= self.model.len();
+                    let resized = self.cq.resize(entries);
+                    assert_eq!(resized.is_ok(), fits && !self.lost, "{resized:?}");
+                }
+                Step::Arm { solicited_only } => {
+                    self.cq.req_notify(solicited_only);
+                    self.counted.get_or_insert(0);
+                }
+                Step::Moderate(moderation) => {
+                    self.cq.moderate(moderation);
+                    // What lags is told at once.
+                    self.told(self.counted.is_some_and(|counted| counted > 0));
+                }
+                Step::Wait(nanos) => {
+                    self.now = self.now.plus_nanos(nanos);
+                    while let Some(at) = self.timer.filter(|&at| at <= self.now) {
+                        assert!(at <= self.now);
+                        self.timer = self.cq.handle_period(self.now);
+                        let told = self.channel.take().is_some();
+                        if told {
+                            assert!(self.counted.is_some_and(|counted| counted > 0));
+                            self.counted = None;
+                        }
+                    }
+                }
+            }
+            assert!(self.channel.take().is_none(), "an event that nothing called for");
+        }
+
+        fn push(&mut self, solicited: bool) {
+            let is_full = self.model.len() >= self.cq.capacity() as usize;
+            let was_armed = self.cq.is_armed();
+            let pushed = self.cq.push(completion(self.next), solicited);
+            self.lost |= is_full;
+            assert_eq!(pushed == Pushed::Lost, self.lost);
+            if self.lost {
+                return;
+            }
+            self.model.push_back(self.next);
+            self.next += 1;
+            let told = self.channel.take().is_some();
+            if told {
+                assert!(was_armed && self.counted.is_some());
+                self.counted = None;
+            } else if solicited && let Some(counted) = &mut self.counted {
+                // A solicited one counts however the queue was armed.
+                *counted += 1;
+                assert!(*counted < self.cq.moderation().count.into());
+            } else if let Some(counted) = &mut self.counted {
+                *counted += u32::from(self.cq.ring.lock().counted > *counted);
+            }
+            if pushed == Pushed::Lags
+                && let Some(at) = self.cq.begin_period(self.now)
+            {
+                assert_eq!(self.timer.replace(at), None, "one watcher");
+            }
+            let waits = self.counted.is_some_and(|counted| counted > 0);
+            if waits && self.cq.moderation().period_us > 0 {
+                assert!(self.timer.is_some(), "an event that lags has an end");
+            }
+        }
+
+        fn poll(&mut self, max: usize) {
+            let mut got = Vec::new();
+            let count = self.cq.poll(max, &mut got);
+            let want: Vec<_> = self.model.drain(..max.min(self.model.len())).collect();
+            let got: Vec<_> = got.iter().map(|wc| wc.wr_id).collect();
+            assert_eq!((count, got), (want.len(), want));
+        }
+
+        /// Whether an event has come, which ends what it was armed for.
+        fn told(&mut self, expected: bool) {
+            assert_eq!(self.channel.take().is_some(), expected);
+            if expected {
+                self.counted = None;
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_or_told_twice(
+            capacity in 1..10_u32,
+            steps in vec(step(), 1..80),
+        ) {
+            let mut driver = Driver::new(capacity);
+            steps.into_iter().for_each(|step| driver.step(step));
+        }
+    }
+}

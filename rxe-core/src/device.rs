@@ -19,6 +19,7 @@ use crate::pd::PdId;
 use crate::qp::{AddressVector, Mtu, QueuePair};
 use crate::rng::SecretRng;
 use crate::srq::{SharedReceiveQueue, SrqError, SrqId, SrqInit};
+use crate::xrc::{OpenXrcdError, XrcDomain, XrcdId};
 
 /// A port of a device.
 #[derive(Debug)]
@@ -92,6 +93,7 @@ pub struct Device {
     multicast: Multicast,
     /// Ports that have their QP1.
     gsi_ports: Mutex<HashSet<u8>>,
+    xrcds: Mutex<Numbers>,
     counters: Mutex<Vec<Arc<Counters>>>,
     /// Times that a port went down.
     link_downs: AtomicU64,
@@ -134,6 +136,7 @@ impl Device {
             ahs: AtomicU32::new(0),
             multicast: Multicast::default(),
             gsi_ports: Mutex::default(),
+            xrcds: Mutex::default(),
             counters: Mutex::default(),
             link_downs: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
@@ -188,7 +191,8 @@ impl Device {
     }
 
     /// Notes that the device is lost, and raises `DeviceFatal`, once. No queue pair is made any
-    /// more; those that there are fail when [`Shard::fail`](crate::Shard::fail) is called.
+    /// more, or goes to another state than ERR and RESET; those that there are fail with
+    /// [`Shard::fail`](crate::Shard::fail).
     pub fn fail(&self) {
         if !self.has_failed.swap(true, Ordering::AcqRel) {
             self.raise(AsyncEvent::DeviceFatal);
@@ -259,7 +263,12 @@ impl Device {
         let max = limits.max_srq;
         let id = self.srqs.lock().take(max).ok_or(SrqError::TooMany { max })?;
         let events = self.events.clone();
-        Ok(Arc::new(SharedReceiveQueue::new(SrqId(id), init, limits, events)))
+        let srq = Arc::new(SharedReceiveQueue::new(SrqId(id), init, limits, events));
+        // R55: only now can a message find it.
+        if let Some(xrc) = &init.xrc {
+            xrc.xrcd.publish(&srq);
+        }
+        Ok(srq)
     }
 
     /// Frees the number of a shared receive queue that is going away (`ibv_destroy_srq`).
@@ -269,6 +278,7 @@ impl Device {
     /// [`BusyError`] while queue pairs take from it; it goes on to work.
     pub fn destroy_srq(&self, srq: &SharedReceiveQueue) -> Result<(), BusyError> {
         BusyError::check("shared receive queue", srq.users())?;
+        srq.withdraw();
         self.srqs.lock().used.remove(&srq.id().0);
         Ok(())
     }
@@ -346,6 +356,29 @@ impl Device {
 
     pub(crate) fn release_gsi(&self, port_num: u8) {
         self.gsi_ports.lock().remove(&port_num);
+    }
+
+    /// Opens an XRC domain (`ibv_open_xrcd`). It lives in this process, and is shared by whoever
+    /// holds it.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenXrcdError`] when `max_xrcd` is reached.
+    pub fn open_xrcd(&self) -> Result<Arc<XrcDomain>, OpenXrcdError> {
+        let max = self.limits().max_xrcd;
+        let id = self.xrcds.lock().take(max).ok_or(OpenXrcdError { max })?;
+        Ok(Arc::new(XrcDomain::new(XrcdId(id))))
+    }
+
+    /// Frees the number of an XRC domain that is going away (`ibv_close_xrcd`).
+    ///
+    /// # Errors
+    ///
+    /// [`BusyError`] while there is a shared receive queue or a target queue pair in it.
+    pub fn close_xrcd(&self, xrcd: &XrcDomain) -> Result<(), BusyError> {
+        BusyError::check("XRC domain", xrcd.users())?;
+        self.xrcds.lock().used.remove(&xrcd.id().0);
+        Ok(())
     }
 
     pub(crate) fn new_counters(&self) -> Arc<Counters> {

@@ -3,16 +3,21 @@
 use gid_table::{Gid, QueryGidError};
 use rxe_wire::Qpn;
 
-use crate::errno::{EADDRNOTAVAIL, EBUSY, EINVAL, EIO, ENODEV, ENOMEM, EOPNOTSUPP};
+use crate::errno::{EADDRNOTAVAIL, EBUSY, EINVAL, EIO, ENODEV, ENOMEM};
 use crate::qp::{QpAttrMask, QpState, QpType};
 
 /// Why a queue pair cannot be made (`ibv_create_qp`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateQpError {
-    /// The service is not there yet.
-    #[error("queue pairs of type {0:?} are not supported yet")]
-    Unsupported(QpType),
+    /// A queue or domain is missing.
+    #[error("a queue pair of type {qp_type:?} needs {what}")]
+    Missing {
+        /// Its service.
+        qp_type: QpType,
+        /// What it needs: `send_cq`, `recv_cq` or `xrcd`.
+        what: &'static str,
+    },
     /// A capacity is above the device's limit.
     #[error("{what} {asked} is above the device's limit of {max}")]
     Capacity {
@@ -50,8 +55,7 @@ impl CreateQpError {
     /// The errno that `ibv_create_qp` would set.
     pub fn errno(&self) -> i32 {
         match self {
-            Self::Unsupported(_) => EOPNOTSUPP,
-            Self::Capacity { .. } | Self::OtherContext { .. } => EINVAL,
+            Self::Missing { .. } | Self::Capacity { .. } | Self::OtherContext { .. } => EINVAL,
             Self::DeviceLost => EIO,
             Self::NoGsi { .. } => EBUSY,
             Self::TooMany { .. } => ENOMEM,
@@ -66,6 +70,9 @@ pub enum ModifyQpError {
     /// There is no such queue pair.
     #[error("there is no QP {0}")]
     NoSuchQp(Qpn),
+    /// The device is lost.
+    #[error("the device is lost: a QP can go to Err or Reset only; close it, and open it again")]
+    DeviceLost,
     /// There is no such transition.
     #[error("a QP of type {qp_type:?} cannot go from {from:?} to {to:?}: {hint}")]
     Transition {
@@ -163,6 +170,7 @@ impl ModifyQpError {
     /// The errno that `ibv_modify_qp` returns.
     pub fn errno(&self) -> i32 {
         match self {
+            Self::DeviceLost => EIO,
             Self::Port { .. } => ENODEV,
             Self::GidNotOwned { .. } => EADDRNOTAVAIL,
             Self::NoSuchQp(_)

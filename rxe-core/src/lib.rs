@@ -58,6 +58,7 @@ mod timer;
 pub mod wc;
 mod window;
 pub mod wq;
+pub mod xrc;
 
 pub use ah::{AddressHandle, CreateAhError, Destination};
 pub use config::{CongestionConfig, DeviceConfig, Limits, Seed};
@@ -71,3 +72,4 @@ pub use qp::QueuePair;
 pub use shard::Shard;
 pub use srq::{SharedReceiveQueue, SrqId};
 pub use time::Instant;
+pub use xrc::XrcDomain;

@@ -128,9 +128,7 @@ impl Shard {
             return Err(CreateQpError::DeviceLost);
         }
         let limits = self.device.limits();
-        if matches!(init.qp_type, QpType::XrcSend | QpType::XrcRecv) {
-            return Err(CreateQpError::Unsupported(init.qp_type));
-        }
+        let init = init.checked()?;
         let caps = &init.caps;
         for (what, asked, max) in [
             ("max_send_wr", caps.max_send_wr, limits.max_qp_wr),
@@ -379,8 +377,15 @@ impl Shard {
         let key = self.find(bth.dest_qpn).ok_or(Counter::drop_no_such_qp)?;
         let machine = &self.machines[key as usize];
         let service = machine.qp.qp_type().service();
+        // An initiator of XRC takes responses only, a target requests only.
+        let is_misdirected = match machine.qp.qp_type() {
+            QpType::XrcSend => packet.info().is_request(),
+            QpType::XrcRecv => packet.info().is_response(),
+            _ => false,
+        };
         let is_cnp = packet.info().service == Service::Cnp && service != Service::Ud;
-        if packet.info().service != service && !is_cnp {
+        let is_other = packet.info().service != service && !is_cnp;
+        if is_other || is_misdirected {
             return Err(Counter::drop_wrong_service);
         }
         if !is_our_partition(bth.pkey) {

@@ -1,17 +1,19 @@
 //! Shared receive queues: one supply of receives for many queue pairs.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use bitflags::bitflags;
 use parking_lot::Mutex;
 
 use crate::config::Limits;
+use crate::cq::CompletionQueue;
 use crate::errno::{EINVAL, ENOMEM};
 use crate::event::{AsyncEvent, EventQueue};
 use crate::pd::PdId;
 use crate::wq::recv::{RecvQueue, RecvWqe};
 use crate::wq::{PostRecvError, RecvWr};
+use crate::xrc::XrcDomain;
 
 /// Identifies a shared receive queue within its device (`ibv_get_srq_num`), 24 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -47,6 +49,25 @@ pub struct SrqInit {
     pub pd: PdId,
     /// Its capacities.
     pub attr: SrqAttr,
+    /// Makes it one for extended reliable connections.
+    pub xrc: Option<XrcSrq>,
+}
+
+impl SrqInit {
+    /// A shared receive queue for queue pairs that are made with it.
+    pub const fn new(pd: PdId, attr: SrqAttr) -> Self {
+        Self { pd, attr, xrc: None }
+    }
+}
+
+/// What a shared receive queue for extended reliable connections has beside the queue
+/// (`IBV_SRQT_XRC`).
+#[derive(Clone, Debug)]
+pub struct XrcSrq {
+    /// The domain whose targets take from it, when a message names it.
+    pub xrcd: Arc<XrcDomain>,
+    /// Where its receives complete.
+    pub cq: Arc<CompletionQueue>,
 }
 
 /// Why a shared receive queue cannot be made or changed (`ibv_create_srq`, `ibv_modify_srq`); it is
@@ -128,6 +149,15 @@ pub struct SharedReceiveQueue {
     events: Arc<EventQueue>,
     /// Queue pairs that take from it.
     users: AtomicU32,
+    xrc: Option<XrcSrq>,
+    /// It has let go of its domain and completion queue.
+    is_withdrawn: AtomicBool,
+}
+
+impl Drop for SharedReceiveQueue {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
 }
 
 impl SharedReceiveQueue {
@@ -142,11 +172,16 @@ impl SharedReceiveQueue {
     }
 
     pub(crate) fn new(id: SrqId, init: &SrqInit, limits: &Limits, events: Arc<EventQueue>) -> Self {
-        let SrqInit { pd, attr: SrqAttr { max_wr, max_sge, srq_limit } } = *init;
-        let queue = RecvQueue::new(pd, max_wr, max_sge);
+        let SrqInit { pd, attr: SrqAttr { max_wr, max_sge, srq_limit }, xrc } = init.clone();
+        if let Some(XrcSrq { xrcd, cq }) = &xrc {
+            xrcd.attach();
+            cq.attach();
+        }
+        let cq = xrc.as_ref().map(|xrc| xrc.cq.clone());
+        let queue = RecvQueue::new(pd, cq, max_wr, max_sge);
         let inner = Mutex::new(Inner { queue, limit: srq_limit });
-        let users = AtomicU32::new(0);
-        Self { id, pd, max_srq_wr: limits.max_srq_wr, inner, events, users }
+        let (users, is_withdrawn) = (AtomicU32::new(0), AtomicBool::new(false));
+        Self { id, pd, max_srq_wr: limits.max_srq_wr, inner, events, users, xrc, is_withdrawn }
     }
 
     /// Its number (`ibv_get_srq_num`).
@@ -159,7 +194,24 @@ impl SharedReceiveQueue {
         self.pd
     }
 
-    /// Number of queue pairs that take from it.
+    /// What it has for extended reliable connections, if it is for those.
+    pub fn xrc(&self) -> Option<&XrcSrq> {
+        self.xrc.as_ref()
+    }
+
+    /// Lets go of domain and completion queue: no message finds it any more. One that has taken a
+    /// receive already ends as usual.
+    pub(crate) fn withdraw(&self) {
+        if let Some(XrcSrq { xrcd, cq }) = &self.xrc
+            && !self.is_withdrawn.swap(true, Ordering::AcqRel)
+        {
+            xrcd.withdraw(self.id.0);
+            xrcd.detach();
+            cq.detach();
+        }
+    }
+
+    /// Number of queue pairs that were made with it.
     pub fn users(&self) -> u32 {
         self.users.load(Ordering::Acquire)
     }

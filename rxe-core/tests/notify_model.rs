@@ -19,8 +19,8 @@ enum Omit {
     Nothing,
     /// The program does not poll once more after it has armed the queue.
     LastPoll,
-    /// Whether the queue is armed is looked at under one hold of the lock, and the completion put in
-    /// under another.
+    /// Whether the queue is armed is looked at under one hold of the lock, and the completion put
+    /// in under another.
     OneLock,
     /// The channel tells the descriptor first, and then itself.
     Order,

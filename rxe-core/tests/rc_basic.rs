@@ -85,7 +85,7 @@ fn several_sges_and_unsignaled() {
     let targets = [b.sge(0, 333), b.sge(333, 2000), b.sge(2333, 10_000)];
     b.qp.post_recv(RecvWr { wr_id: 2, sges: &targets }).unwrap();
     let (op, flags) = (SendOp::Send { imm: None }, SendFlags::empty());
-    a.post_wr(&SendWr { wr_id: 1, op, flags, data: SendData::Sges(&sges) });
+    a.post_wr(&SendWr { wr_id: 1, op, flags, data: SendData::Sges(&sges), srq_number: None });
     exchange(&mut a, &mut b);
     assert!(a.completions().is_empty(), "unsignaled");
     assert_eq!(b.completions()[0].byte_len, 5000);
@@ -98,7 +98,7 @@ fn r15_inline_data_is_taken_when_posted() {
     let mut local = [7; 200];
     b.post_recv(1, 0, 200);
     let (op, flags) = (SendOp::Send { imm: None }, SendFlags::SIGNALED);
-    a.post_wr(&SendWr { wr_id: 1, op, flags, data: SendData::Inline(&local) });
+    a.post_wr(&SendWr { wr_id: 1, op, flags, data: SendData::Inline(&local), srq_number: None });
     local.fill(0);
     exchange(&mut a, &mut b);
     assert_eq!(b.bytes(0, 200), [7; 200]);

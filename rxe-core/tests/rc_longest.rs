@@ -47,7 +47,7 @@ fn a_send_of_two_gibibytes_in_packets_of_256() {
     source.write_at(PIECE as usize - 8, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
     b.qp.post_recv(RecvWr { wr_id: 2, sges: &to }).unwrap();
     let (op, flags) = (SendOp::Send { imm: Some(9) }, SendFlags::SIGNALED);
-    a.post_wr(&SendWr { wr_id: 1, op, flags, data: SendData::Sges(&from) });
+    a.post_wr(&SendWr { wr_id: 1, op, flags, data: SendData::Sges(&from), srq_number: None });
     exchange(&mut a, &mut b);
     let [sent] = a.completions()[..] else { panic!("one completion") };
     assert_eq!((sent.wr_id, sent.status), (1, WcStatus::Success));
@@ -69,7 +69,7 @@ fn a_read_of_two_gibibytes() {
     source.write_at(MAX_MESSAGE as usize - 8, &[8; 8]).unwrap();
     let remote = RemoteAddr { addr: 0, rkey: keys.rkey };
     let (op, flags) = (SendOp::Read { remote }, SendFlags::SIGNALED);
-    a.post_wr(&SendWr { wr_id: 1, op, flags, data: SendData::Sges(&to) });
+    a.post_wr(&SendWr { wr_id: 1, op, flags, data: SendData::Sges(&to), srq_number: None });
     exchange(&mut a, &mut b);
     let [read] = a.completions()[..] else { panic!("one completion") };
     assert_eq!((read.wr_id, read.status, read.byte_len), (1, WcStatus::Success, MAX_MESSAGE));
@@ -83,7 +83,7 @@ fn one_byte_more_is_refused() {
     let (a, _) = pair(Mtu::M256);
     let sges = [a.sge(0, MAX_MESSAGE), a.sge(0, 1)];
     let (op, flags) = (SendOp::Send { imm: None }, SendFlags::SIGNALED);
-    let wr = SendWr { wr_id: 1, op, flags, data: SendData::Sges(&sges) };
+    let wr = SendWr { wr_id: 1, op, flags, data: SendData::Sges(&sges), srq_number: None };
     let len = u64::from(MAX_MESSAGE) + 1;
     assert_eq!(a.qp.post_send(&wr), Err(PostSendError::TooLong { len }));
 }

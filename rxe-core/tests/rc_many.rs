@@ -56,7 +56,9 @@ fn ten_thousand_queue_pairs_connect_and_each_moves_data() {
             let op = SendOp::Write { remote: two.remote(number * LEN), imm: None };
             let bytes = bytes_of(number);
             let (flags, data) = (SendFlags::SIGNALED, SendData::Inline(&bytes));
-            near[number].post_send(&SendWr { wr_id: number as u64, op, flags, data }).unwrap();
+            near[number]
+                .post_send(&SendWr { wr_id: number as u64, op, flags, data, srq_number: None })
+                .unwrap();
             one.shard.kick(one.now, near[number].qpn());
         }
         common::exchange(&mut one, &mut two);

@@ -90,7 +90,7 @@ impl Host {
         let op = SendOp::Write { remote, imm: None };
         let sges = [Sge { addr: self.buf.addr(), length: len as u32, lkey: self.keys.lkey }];
         let (flags, data) = (SendFlags::SIGNALED, SendData::Sges(&sges));
-        self.qp.post_send(&SendWr { wr_id, op, flags, data }).unwrap();
+        self.qp.post_send(&SendWr { wr_id, op, flags, data, srq_number: None }).unwrap();
         self.runner.kick(&self.qp);
     }
 

@@ -118,7 +118,7 @@ impl End {
 }
 
 pub fn wr(wr_id: u64, op: SendOp, flags: SendFlags, data: SendData<'_>) -> SendWr<'_> {
-    SendWr { wr_id, op, flags, data }
+    SendWr { wr_id, op, flags, data, srq_number: None }
 }
 
 pub const SEND: SendOp = SendOp::Send { imm: None };

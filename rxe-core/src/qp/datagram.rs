@@ -187,7 +187,7 @@ impl Machine {
             source_qpn,
             flags: WcFlags::GRH | with_imm,
         };
-        self.qp.complete_recv(wc, packet.bth().solicited)
+        self.qp.complete_recv(wqe, wc, packet.bth().solicited)
     }
 }
 

@@ -22,6 +22,9 @@ impl Machine {
     ) -> Result<(), ModifyQpError> {
         let from = self.attr.state;
         let to = if mask.contains(QpAttrMask::STATE) { attr.state } else { from };
+        if device.has_failed() && !matches!(to, QpState::Err | QpState::Reset) {
+            return Err(ModifyQpError::DeviceLost);
+        }
         check_transition(self.qp.qp_type(), from, to, attr, mask)?;
         check_values(device, &self.attr, attr, mask)?;
         if mask.contains(QpAttrMask::AV) {

@@ -10,12 +10,14 @@ use smallvec::SmallVec;
 
 use super::attr::{QpState, QpType};
 use crate::cq::{CompletionQueue, Pushed};
+use crate::error::CreateQpError;
 use crate::pd::PdId;
 use crate::srq::SharedReceiveQueue;
 use crate::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
 use crate::wq::recv::{RecvQueue, RecvWqe};
 use crate::wq::send::SendWqe;
 use crate::wq::{PostRecvError, PostSendError, RecvWr, SendWr};
+use crate::xrc::XrcDomain;
 
 /// Capacities of a queue pair (`struct ibv_qp_cap`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,10 +53,10 @@ pub struct QpInit {
     pub qp_type: QpType,
     /// Its protection domain.
     pub pd: PdId,
-    /// Where send requests complete.
-    pub send_cq: Arc<CompletionQueue>,
-    /// Where receive requests complete.
-    pub recv_cq: Arc<CompletionQueue>,
+    /// Where send requests complete; none for the target of an extended reliable connection.
+    pub send_cq: Option<Arc<CompletionQueue>>,
+    /// Where receive requests complete; none for extended reliable connections.
+    pub recv_cq: Option<Arc<CompletionQueue>>,
     /// Capacities.
     pub caps: QpCaps,
     /// Every send request completes in the queue, signaled or not (`sq_sig_all`).
@@ -63,13 +65,56 @@ pub struct QpInit {
     pub srq: Option<Arc<SharedReceiveQueue>>,
     /// Of QP1: the port that it serves, counted from 1.
     pub port_num: u8,
+    /// The domain of the target of an extended reliable connection.
+    pub xrcd: Option<Arc<XrcDomain>>,
 }
 
 impl QpInit {
     /// A queue pair with the default capacities that completes in one queue.
     pub fn new(qp_type: QpType, pd: PdId, cq: &Arc<CompletionQueue>) -> Self {
-        let (send_cq, recv_cq, caps) = (cq.clone(), cq.clone(), QpCaps::default());
-        Self { qp_type, pd, send_cq, recv_cq, caps, signal_all: false, srq: None, port_num: 1 }
+        let (send_cq, recv_cq) = (Some(cq.clone()), Some(cq.clone()));
+        Self { send_cq, recv_cq, ..Self::without_queues(qp_type, pd) }
+    }
+
+    /// The target of an extended reliable connection.
+    pub fn xrc_recv(xrcd: &Arc<XrcDomain>) -> Self {
+        Self { xrcd: Some(xrcd.clone()), ..Self::without_queues(QpType::XrcRecv, PdId::NONE) }
+    }
+
+    fn without_queues(qp_type: QpType, pd: PdId) -> Self {
+        let (caps, signal_all, port_num) = (QpCaps::default(), false, 1);
+        let (send_cq, recv_cq, srq, xrcd) = (None, None, None, None);
+        Self { qp_type, pd, send_cq, recv_cq, caps, signal_all, srq, xrcd, port_num }
+    }
+
+    /// Leaves out what a queue pair of this type does not have, and checks that it has the rest.
+    pub(crate) fn checked(mut self) -> Result<Self, CreateQpError> {
+        let qp_type = self.qp_type;
+        if qp_type == QpType::XrcRecv {
+            (self.pd, self.send_cq) = (PdId::NONE, None);
+            (self.caps.max_send_wr, self.caps.max_send_sge) = (0, 0);
+            self.caps.max_inline_data = 0;
+        }
+        let is_xrc = matches!(qp_type, QpType::XrcSend | QpType::XrcRecv);
+        if is_xrc {
+            (self.recv_cq, self.srq) = (None, None);
+        }
+        if is_xrc || self.srq.is_some() {
+            (self.caps.max_recv_wr, self.caps.max_recv_sge) = (0, 0);
+        }
+        for (what, is_missing) in [
+            ("send_cq", qp_type != QpType::XrcRecv && self.send_cq.is_none()),
+            ("recv_cq", !is_xrc && self.recv_cq.is_none()),
+            ("xrcd", qp_type == QpType::XrcRecv && self.xrcd.is_none()),
+        ] {
+            if is_missing {
+                return Err(CreateQpError::Missing { qp_type, what });
+            }
+        }
+        if qp_type != QpType::XrcRecv {
+            self.xrcd = None;
+        }
+        Ok(self)
     }
 }
 
@@ -106,14 +151,11 @@ struct CqWants {
 }
 
 impl QueuePair {
-    pub(crate) fn new(qpn: Qpn, mut init: QpInit) -> Self {
-        init.send_cq.attach();
-        init.recv_cq.attach();
-        if let Some(srq) = &init.srq {
-            srq.attach();
-            (init.caps.max_recv_wr, init.caps.max_recv_sge) = (0, 0);
-        }
-        let receives = RecvQueue::new(init.pd, init.caps.max_recv_wr, init.caps.max_recv_sge);
+    pub(crate) fn new(qpn: Qpn, init: QpInit) -> Self {
+        init.send_cq.iter().chain(&init.recv_cq).for_each(|cq| cq.attach());
+        init.srq.iter().for_each(|srq| srq.attach());
+        init.xrcd.iter().for_each(|xrcd| xrcd.attach());
+        let receives = RecvQueue::new(init.pd, None, init.caps.max_recv_wr, init.caps.max_recv_sge);
         Self {
             qpn,
             init,
@@ -149,13 +191,13 @@ impl QueuePair {
     }
 
     /// Where its send requests complete.
-    pub fn send_cq(&self) -> &Arc<CompletionQueue> {
-        &self.init.send_cq
+    pub fn send_cq(&self) -> Option<&Arc<CompletionQueue>> {
+        self.init.send_cq.as_ref()
     }
 
     /// Where its receive requests complete.
-    pub fn recv_cq(&self) -> &Arc<CompletionQueue> {
-        &self.init.recv_cq
+    pub fn recv_cq(&self) -> Option<&Arc<CompletionQueue>> {
+        self.init.recv_cq.as_ref()
     }
 
     /// What it was made with.
@@ -209,6 +251,9 @@ impl QueuePair {
     pub fn post_recv(&self, wr: RecvWr<'_>) -> Result<bool, PostRecvError> {
         if self.init.srq.is_some() {
             return Err(PostRecvError::Shared);
+        }
+        if self.init.recv_cq.is_none() {
+            return Err(PostRecvError::Unsupported { qp_type: self.init.qp_type });
         }
         let mut receives = self.receives.lock();
         let state = self.state();
@@ -283,7 +328,7 @@ impl QueuePair {
             source_qpn: Qpn::new(0),
             flags: WcFlags::empty(),
         };
-        self.complete(&self.init.send_cq, wc, false);
+        self.complete(self.init.send_cq.as_ref(), wc, false);
     }
 
     /// Ends a receive request that got no message.
@@ -299,16 +344,23 @@ impl QueuePair {
             source_qpn: Qpn::new(0),
             flags: WcFlags::empty(),
         };
-        self.complete(&self.init.recv_cq, wc, false);
+        self.complete(wqe.cq.as_ref().or(self.init.recv_cq.as_ref()), wc, false);
     }
 
     /// Ends a receive request that got a message; false when its completion is lost.
-    pub(crate) fn complete_recv(&self, wc: WorkCompletion, solicited: bool) -> bool {
-        self.complete(&self.init.recv_cq, wc, solicited)
+    pub(crate) fn complete_recv(&self, wqe: &RecvWqe, wc: WorkCompletion, solicited: bool) -> bool {
+        self.complete(wqe.cq.as_ref().or(self.init.recv_cq.as_ref()), wc, solicited)
     }
 
     /// Puts a completion into a queue; false when it is lost.
-    fn complete(&self, cq: &Arc<CompletionQueue>, wc: WorkCompletion, solicited: bool) -> bool {
+    fn complete(
+        &self,
+        cq: Option<&Arc<CompletionQueue>>,
+        wc: WorkCompletion,
+        solicited: bool,
+    ) -> bool {
+        // A queue pair without one takes no requests that would complete there.
+        let Some(cq) = cq else { return true };
         let pushed = cq.push(wc, solicited);
         if pushed == Pushed::Done {
             return true;
@@ -342,10 +394,9 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        self.init.send_cq.detach();
-        self.init.recv_cq.detach();
-        if let Some(srq) = &self.init.srq {
-            srq.detach();
-        }
+        let init = &self.init;
+        init.send_cq.iter().chain(&init.recv_cq).for_each(|cq| cq.detach());
+        init.srq.iter().for_each(|srq| srq.detach());
+        init.xrcd.iter().for_each(|xrcd| xrcd.detach());
     }
 }

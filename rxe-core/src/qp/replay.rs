@@ -6,12 +6,15 @@ use rxe_wire::hdr::Reth;
 use rxe_wire::{Msn, Psn, RKey};
 
 use super::responder::packets_of;
+use crate::pd::PdId;
 
 /// A READ that was accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ReadRecord {
     pub(crate) psn: Psn,
     pub(crate) msn: Msn,
+    /// The domain that the key must be of.
+    pub(crate) pd: PdId,
     pub(crate) va: u64,
     pub(crate) rkey: RKey,
     pub(crate) len: u32,

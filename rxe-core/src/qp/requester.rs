@@ -1,6 +1,6 @@
 //! The requester: builds request packets from the send queue, new ones and those to resend.
 
-use rxe_wire::hdr::{AtomicEth, Bth, ImmDt, Reth};
+use rxe_wire::hdr::{AtomicEth, Bth, ImmDt, Reth, Xrceth};
 use rxe_wire::{Opcode, PKey, Position, Psn, Qpn, Service};
 
 use super::run::RunBuf;
@@ -209,7 +209,8 @@ impl Requester {
             return;
         }
         let room = cx.window.room(started.packet_cost);
-        let count = room.min(out.room_for(Bth::LEN + cx.mtu)).min(started.packets - first);
+        let xrceth = if wqe.srqn.is_some() { Xrceth::LEN } else { 0 };
+        let count = room.min(out.room_for(Bth::LEN + xrceth + cx.mtu)).min(started.packets - first);
         if count == 0 || queue.early_resend == EarlyResend::Due {
             return;
         }
@@ -235,7 +236,7 @@ impl Requester {
                 write_data(cx, wqe, &started, packet, ack_req, buf, fill)
             } else {
                 (middle.psn, middle.ack_req) = (psn, ack_req);
-                write_middle(&middle, cx.mtu, buf, fill)
+                write_middle(&middle, wqe.srqn, cx.mtu, buf, fill)
             };
             // What cannot be built here is built, and fails if it must, as a packet by itself.
             let Ok(len) = written else { break };
@@ -317,7 +318,7 @@ fn build_answered(
         }
         SendOp::FetchAdd { remote, add } => (Opcode::RC_FETCH_ADD, remote, add, 0),
         SendOp::Read { remote } => {
-            return build_read(cx, wqe.length, remote, started, packet, count, buf);
+            return build_read(cx, wqe, remote, started, packet, count, buf);
         }
         SendOp::Send { .. } | SendOp::SendTo { .. } | SendOp::Write { .. } => {
             return Err(WcStatus::LocQpOpErr);
@@ -325,7 +326,7 @@ fn build_answered(
     };
     let bth = header(cx, opcode, psn, 0, true, false);
     let atomic = AtomicEth { va, rkey, swap_or_add, compare };
-    let headers = write_headers(buf, &bth, None, None).ok_or(WcStatus::GeneralErr)?;
+    let headers = write_headers(buf, &bth, wqe.srqn, None, None).ok_or(WcStatus::GeneralErr)?;
     let rest = buf.get_mut(headers..).ok_or(WcStatus::GeneralErr)?;
     atomic.write(rest).map_err(|_| WcStatus::GeneralErr)?;
     Ok(headers + AtomicEth::LEN)
@@ -334,7 +335,7 @@ fn build_answered(
 /// Writes a READ request for `count` packets from `packet` on (R1).
 fn build_read(
     cx: &RequesterContext<'_>,
-    length: u32,
+    wqe: &SendWqe,
     remote: RemoteAddr,
     started: &Started,
     packet: u32,
@@ -343,12 +344,12 @@ fn build_read(
 ) -> Result<usize, WcStatus> {
     // Both fit: no more than the length.
     let offset = (packet as usize * cx.mtu) as u32;
-    let len = (count as usize * cx.mtu).min((length - offset) as usize) as u32;
+    let len = (count as usize * cx.mtu).min((wqe.length - offset) as usize) as u32;
     let psn = started.first_psn.plus(packet);
     let bth = header(cx, Opcode::RC_READ_REQUEST, psn, 0, true, false);
     let va = remote.addr.wrapping_add(offset.into());
     let reth = Reth { va, rkey: remote.rkey, len };
-    write_headers(buf, &bth, Some(reth), None).ok_or(WcStatus::GeneralErr)
+    write_headers(buf, &bth, wqe.srqn, Some(reth), None).ok_or(WcStatus::GeneralErr)
 }
 
 /// Writes a SEND or WRITE packet; a local buffer that cannot be read fails the request (R8).
@@ -397,7 +398,7 @@ fn write_data(
     let psn = started.first_psn.plus(packet);
     let bth = header(cx, opcode, psn, pad as u8, ack_req, solicited);
     let too_short = WcStatus::GeneralErr;
-    let headers = write_headers(buf, &bth, reth, imm).ok_or(too_short)?;
+    let headers = write_headers(buf, &bth, wqe.srqn, reth, imm).ok_or(too_short)?;
     let end = headers + payload_len;
     fill(buf.get_mut(headers..end).ok_or(too_short)?)?;
     // R59: the pad is covered by the iCRC, so it must be ours to define.
@@ -405,17 +406,18 @@ fn write_data(
     Ok(end + pad)
 }
 
-/// Writes a packet with nothing but BTH and a full payload, which `fill` copies.
+/// Writes a packet with a full payload, which `fill` copies, and no header of a message's ends.
 fn write_middle(
     bth: &Bth,
+    srqn: Option<u32>,
     mtu: usize,
     buf: &mut [u8],
     fill: impl FnOnce(&mut [u8]) -> Result<(), WcStatus>,
 ) -> Result<usize, WcStatus> {
     let too_short = WcStatus::GeneralErr;
-    let end = Bth::LEN + mtu;
-    bth.write(buf).map_err(|_| too_short)?;
-    fill(buf.get_mut(Bth::LEN..end).ok_or(too_short)?)?;
+    let headers = write_headers(buf, bth, srqn, None, None).ok_or(too_short)?;
+    let end = headers + mtu;
+    fill(buf.get_mut(headers..end).ok_or(too_short)?)?;
     Ok(end)
 }
 
@@ -476,9 +478,19 @@ fn header(
 }
 
 /// Writes BTH and what follows it; `None` when the buffer is too short.
-fn write_headers(buf: &mut [u8], bth: &Bth, reth: Option<Reth>, imm: Option<u32>) -> Option<usize> {
+fn write_headers(
+    buf: &mut [u8],
+    bth: &Bth,
+    srqn: Option<u32>,
+    reth: Option<Reth>,
+    imm: Option<u32>,
+) -> Option<usize> {
     bth.write(buf).ok()?;
     let mut len = Bth::LEN;
+    if let Some(srqn) = srqn {
+        Xrceth { srqn, reserved: 0 }.write(buf.get_mut(len..)?).ok()?;
+        len += Xrceth::LEN;
+    }
     if let Some(reth) = reth {
         reth.write(buf.get_mut(len..)?).ok()?;
         len += Reth::LEN;

@@ -2,6 +2,7 @@
 //! refusal, and the replies that follow.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use rxe_wire::hdr::{Aeth, AtomicAckEth, AtomicEth, Bth, Reth};
 use rxe_wire::{Msn, NakCode, Opcode, Operation, PKey, Packet, Psn, Qpn, RKey, RnrTimer, Syndrome};
@@ -11,6 +12,8 @@ use super::replay::{AtomicRecord, ReadRecord, Record, ReplayRing};
 use crate::counters::{Counter, Tally};
 use crate::event::{AsyncEvent, EventQueue};
 use crate::mem::{AccessFault, AccessFlags, Atomic, MemoryTable};
+use crate::pd::PdId;
+use crate::srq::SharedReceiveQueue;
 use crate::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
 use crate::wq::recv::RecvWqe;
 use crate::wq::send::ATOMIC_LEN;
@@ -71,7 +74,7 @@ enum Reply {
     /// An ACK or NAK.
     Acknowledge { psn: Psn, msn: Msn, syndrome: Syndrome },
     /// A READ response from `psn` on.
-    Read { psn: Psn, msn: Msn, va: u64, rkey: RKey, left: u32, first: bool, replay: bool },
+    Read { psn: Psn, msn: Msn, pd: PdId, va: u64, rkey: RKey, left: u32, first: bool, replay: bool },
     /// What the memory held before an atomic.
     Atomic { psn: Psn, msn: Msn, original: u64, replay: bool },
 }
@@ -100,6 +103,8 @@ pub(crate) struct Responder {
     taken: Option<RecvWqe>,
     /// UC: the receive that a broken message gave back, for the next one.
     pub(super) kept: Option<RecvWqe>,
+    /// XRC: the shared receive queue that the message names.
+    srq: Option<Arc<SharedReceiveQueue>>,
     replies: VecDeque<Reply>,
     replay: ReplayRing,
 }
@@ -113,6 +118,7 @@ impl Responder {
             inbound: Inbound::Between,
             taken: None,
             kept: None,
+            srq: None,
             replies: VecDeque::new(),
             replay: ReplayRing::default(),
         }
@@ -135,6 +141,7 @@ impl Responder {
 
     /// The receive that an unfinished message holds, for flushing.
     pub(crate) fn take_unfinished(&mut self) -> Option<RecvWqe> {
+        self.srq = None;
         let taken = self.taken.take();
         match std::mem::replace(&mut self.inbound, Inbound::Between) {
             Inbound::Send { wqe, .. } => Some(wqe),
@@ -173,6 +180,7 @@ impl Responder {
         cx: &ResponderContext<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
+        self.find_shared_queue(cx, packet)?;
         self.take_resource(cx, packet)?;
         self.check_length(cx, packet)?;
         self.check_rkey(cx, packet)?;
@@ -181,7 +189,36 @@ impl Responder {
             Operation::Write => self.execute_write(cx, packet),
             Operation::CompareSwap | Operation::FetchAdd => self.execute_atomic(cx, packet),
             _ => self.execute_read(cx, packet),
+        }?;
+        if packet.info().position.is_end() {
+            self.srq = None;
         }
+        Ok(())
+    }
+
+    /// XRC: finds the shared receive queue that the message names. One that is not in the domain
+    /// of the target, or another one within a message, is an invalid request (IBA volume 1,
+    /// annex A14).
+    fn find_shared_queue(
+        &mut self,
+        cx: &ResponderContext<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let Some(xrcd) = &cx.qp.init().xrcd else { return Ok(()) };
+        let number = packet.xrceth().map(|xrceth| xrceth.srqn);
+        if packet.info().position.is_start() {
+            self.srq = number.and_then(|number| xrcd.find(number));
+        }
+        if self.srq.as_ref().map(|srq| srq.id().0) == number && number.is_some() {
+            return Ok(());
+        }
+        tracing::debug!(target: "rxe::resp", qpn = %cx.qp.qpn(), number, "no such SRQ here");
+        Err(invalid_request(WcStatus::RemInvReqErr))
+    }
+
+    /// The protection domain that counts for the message.
+    fn pd(&self, cx: &ResponderContext<'_>) -> PdId {
+        self.srq.as_ref().map_or_else(|| cx.qp.pd(), |srq| srq.pd())
     }
 
     fn check_psn(&mut self, cx: &ResponderContext<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
@@ -211,9 +248,9 @@ impl Responder {
                 let Some((Reth { va, len: left, .. }, record)) = known else {
                     return Refusal::Silent(Counter::drop_unknown_duplicate);
                 };
-                let ReadRecord { msn, rkey, .. } = record;
+                let ReadRecord { msn, pd, rkey, .. } = record;
                 let (first, replay) = (true, true);
-                self.owe_replay(cx, Reply::Read { psn, msn, va, rkey, left, first, replay });
+                self.owe_replay(cx, Reply::Read { psn, msn, pd, va, rkey, left, first, replay });
                 Refusal::Answered
             }
             // R23: answered with what was there before it was executed, the first time.
@@ -330,7 +367,11 @@ impl Responder {
 
     /// The next receive: the one kept of a broken message, or the oldest posted.
     fn take_recv(&mut self, cx: &ResponderContext<'_>) -> Result<RecvWqe, Refusal> {
-        self.kept.take().or_else(|| cx.qp.take_recv()).ok_or(Refusal::NotReady)
+        let take = || match &self.srq {
+            Some(srq) => srq.take(),
+            None => cx.qp.take_recv(),
+        };
+        self.kept.take().or_else(take).ok_or(Refusal::NotReady)
     }
 
     /// R29: payload and MTU, and the length of the whole message.
@@ -375,7 +416,7 @@ impl Responder {
     fn check_rkey(&self, cx: &ResponderContext<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
         if let Some(AtomicEth { va, rkey, .. }) = packet.atomic_eth() {
             let (key, needed) = (rkey.get(), AccessFlags::REMOTE_ATOMIC);
-            return match cx.memory.access(key, cx.qp.pd(), va, ATOMIC_LEN, needed) {
+            return match cx.memory.access(key, self.pd(cx), va, ATOMIC_LEN, needed) {
                 Ok(_) => Ok(()),
                 Err(fault) => Err(self.access_refused(cx, &fault)),
             };
@@ -389,7 +430,7 @@ impl Responder {
             _ => AccessFlags::REMOTE_READ,
         };
         let len = reth.len.into();
-        match cx.memory.access(reth.rkey.get(), cx.qp.pd(), reth.va, len, needed) {
+        match cx.memory.access(reth.rkey.get(), self.pd(cx), reth.va, len, needed) {
             Ok(_) => Ok(()),
             Err(fault) => Err(self.access_refused(cx, &fault)),
         }
@@ -443,7 +484,7 @@ impl Responder {
             let (key, needed) = (rkey.get(), AccessFlags::REMOTE_WRITE);
             let len = payload.len() as u64;
             cx.memory
-                .access(key, cx.qp.pd(), va, len, needed)
+                .access(key, self.pd(cx), va, len, needed)
                 .and_then(|span| span.write(payload))
                 .map_err(|fault| self.access_refused(cx, &fault))?;
         }
@@ -471,10 +512,11 @@ impl Responder {
             return Err(invalid_request(WcStatus::RemInvReqErr));
         };
         let (psn, rkey, va, len) = (self.expected, reth.rkey, reth.va, reth.len);
+        let pd = self.pd(cx);
         self.msn = self.msn.next();
         let msn = self.msn;
-        self.remember(cx, Record::Read(ReadRecord { psn, msn, va, rkey, len }));
-        let reply = Reply::Read { psn, msn, va, rkey, left: len, first: true, replay: false };
+        self.remember(cx, Record::Read(ReadRecord { psn, msn, pd, va, rkey, len }));
+        let reply = Reply::Read { psn, msn, pd, va, rkey, left: len, first: true, replay: false };
         self.replies.push_back(reply);
         self.advance(packets_of(len, cx.mtu));
         Ok(())
@@ -497,7 +539,7 @@ impl Responder {
             _ => Atomic::FetchAdd { add: swap_or_add },
         };
         let (key, needed) = (rkey.get(), AccessFlags::REMOTE_ATOMIC);
-        let span = cx.memory.access(key, cx.qp.pd(), va, ATOMIC_LEN, needed);
+        let span = cx.memory.access(key, self.pd(cx), va, ATOMIC_LEN, needed);
         let span = span.map_err(|fault| self.access_refused(cx, &fault))?;
         // Where the region goes by addresses that are aligned otherwise than its memory is, there
         // is no word for the processor to work on.
@@ -549,7 +591,7 @@ impl Responder {
             source_qpn: cx.dest_qpn,
             flags: if imm.is_some() { WcFlags::WITH_IMM } else { WcFlags::empty() },
         };
-        if !cx.qp.complete_recv(wc, packet.bth().solicited) {
+        if !cx.qp.complete_recv(&wqe, wc, packet.bth().solicited) {
             // R52: a message of which nobody learns has not arrived.
             let (code, status) = (NakCode::RemoteOperationalError, WcStatus::GeneralErr);
             return Err(Refusal::Nak { code, status });
@@ -687,9 +729,9 @@ impl Responder {
                 debug_assert!(written, "the caller gives room for the largest packet");
                 (len + AtomicAckEth::LEN, Verdict::Go)
             }
-            Reply::Read { psn, msn, va, rkey, left, first, replay } => {
+            Reply::Read { psn, msn, pd, va, rkey, left, first, replay } => {
                 let count = (left as usize).min(cx.mtu);
-                match build_read_response(cx, psn, msn, va, rkey, left, first, buf) {
+                match build_read_response(cx, psn, msn, pd, va, rkey, left, first, buf) {
                     Some(len) if count as u32 == left => {
                         self.replies.pop_front();
                         (len, Verdict::Go)
@@ -698,7 +740,7 @@ impl Responder {
                         let (psn, va) = (psn.plus(1), va.wrapping_add(count as u64));
                         let left = left - count as u32;
                         self.replies[0] =
-                            Reply::Read { psn, msn, va, rkey, left, first: false, replay };
+                            Reply::Read { psn, msn, pd, va, rkey, left, first: false, replay };
                         (len, Verdict::Go)
                     }
                     None => {
@@ -752,6 +794,7 @@ fn build_read_response(
     cx: &ResponderContext<'_>,
     psn: Psn,
     msn: Msn,
+    pd: PdId,
     va: u64,
     rkey: RKey,
     left: u32,
@@ -775,7 +818,7 @@ fn build_read_response(
         let needed = AccessFlags::REMOTE_READ;
         // R24: checked anew, also for a replay: the registration may have ended.
         cx.memory
-            .access(rkey.get(), cx.qp.pd(), va, count as u64, needed)
+            .access(rkey.get(), pd, va, count as u64, needed)
             .and_then(|span| span.read(payload))
             .ok()?;
     }
@@ -792,6 +835,8 @@ fn write_reply(
     buf: &mut [u8],
 ) -> usize {
     let (pkey, dest_qpn) = (PKey::DEFAULT, cx.dest_qpn);
+    // Replies of XRC name no shared receive queue.
+    let opcode = opcode.in_service(cx.qp.qp_type().service());
     let bth = Bth { opcode, pad, pkey, dest_qpn, psn, ..Bth::default() };
     let written = bth.write(buf).is_ok();
     debug_assert!(written, "the caller gives room for the largest packet");

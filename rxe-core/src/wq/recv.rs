@@ -1,10 +1,12 @@
 //! Receive requests.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::{Sge, SgeList};
+use crate::cq::CompletionQueue;
 use crate::pd::PdId;
-use crate::qp::QpState;
+use crate::qp::{QpState, QpType};
 
 /// A receive request to post (`struct ibv_recv_wr`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +29,13 @@ pub enum PostRecvError {
     /// The QP has no receive queue of its own: it takes from a shared one.
     #[error("the QP takes its receives from a shared receive queue: post them there")]
     Shared,
+    /// The target of an extended reliable connection takes receives from the shared queue that a
+    /// message names; the initiator gets none.
+    #[error("a QP of type {qp_type:?} has no receives: post to the shared receive queue (XRC)")]
+    Unsupported {
+        /// The QP's type.
+        qp_type: QpType,
+    },
     /// The receive queue is full.
     #[error(
         "the receive queue is full: all {max} entries (max_recv_wr; max_wr of an SRQ) are posted"
@@ -37,7 +46,8 @@ pub enum PostRecvError {
     },
     /// Too many scatter/gather entries.
     #[error(
-        "{count} scatter/gather entries, but the queue takes at most {max} (max_recv_sge; max_sge of an SRQ)"
+        "{count} scatter/gather entries, but the queue takes at most {max} (max_recv_sge; \
+         max_sge of an SRQ)"
     )]
     TooManySges {
         /// Entries given.
@@ -51,7 +61,10 @@ impl PostRecvError {
     /// The errno that `ibv_post_recv` returns.
     pub fn errno(&self) -> i32 {
         match self {
-            Self::State { .. } | Self::Shared | Self::TooManySges { .. } => crate::errno::EINVAL,
+            Self::State { .. }
+            | Self::Shared
+            | Self::Unsupported { .. }
+            | Self::TooManySges { .. } => crate::errno::EINVAL,
             Self::Full { .. } => crate::errno::ENOMEM,
         }
     }
@@ -63,6 +76,8 @@ pub(crate) struct RecvWqe {
     pub(crate) wr_id: u64,
     /// The domain of its memory: that of the queue it was posted to.
     pub(crate) pd: PdId,
+    /// Where it completes, if not where its queue pair's receives do.
+    pub(crate) cq: Option<Arc<CompletionQueue>>,
     pub(crate) sges: SgeList,
 }
 
@@ -71,13 +86,19 @@ pub(crate) struct RecvWqe {
 pub(crate) struct RecvQueue {
     pub(crate) wqes: VecDeque<RecvWqe>,
     pd: PdId,
+    cq: Option<Arc<CompletionQueue>>,
     pub(crate) max_wr: u32,
     pub(crate) max_sge: u32,
 }
 
 impl RecvQueue {
-    pub(crate) fn new(pd: PdId, max_wr: u32, max_sge: u32) -> Self {
-        Self { wqes: VecDeque::new(), pd, max_wr, max_sge }
+    pub(crate) fn new(
+        pd: PdId,
+        cq: Option<Arc<CompletionQueue>>,
+        max_wr: u32,
+        max_sge: u32,
+    ) -> Self {
+        Self { wqes: VecDeque::new(), pd, cq, max_wr, max_sge }
     }
 
     pub(crate) fn post(&mut self, wr: RecvWr<'_>) -> Result<(), PostRecvError> {
@@ -88,7 +109,8 @@ impl RecvQueue {
             return Err(PostRecvError::Full { max: self.max_wr });
         }
         let (wr_id, sges) = (wr.wr_id, SgeList::from_slice(wr.sges));
-        self.wqes.push_back(RecvWqe { wr_id, pd: self.pd, sges });
+        let (pd, cq) = (self.pd, self.cq.clone());
+        self.wqes.push_back(RecvWqe { wr_id, pd, cq, sges });
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::{MAX_MESSAGE, Sge, SgeList, total_length};
 use crate::ah::Destination;
 use crate::qp::{QpCaps, QpState, QpType};
+use crate::srq::SrqId;
 use crate::wc::{WcOpcode, WcStatus};
 
 /// Memory of the peer (`wr.rdma` of `struct ibv_send_wr`).
@@ -175,6 +176,9 @@ pub struct SendWr<'a> {
     pub flags: SendFlags,
     /// The bytes to send, or where the bytes read go.
     pub data: SendData<'a>,
+    /// The shared receive queue at the peer that it is for (`qp_type.xrc.remote_srqn`); of
+    /// extended reliable connections, where each request names one. Others ignore it.
+    pub srq_number: Option<SrqId>,
 }
 
 /// Why a send request was not taken (`ibv_post_send`).
@@ -208,6 +212,9 @@ pub enum PostSendError {
         /// The QP's limit.
         max: u32,
     },
+    /// A request on an extended reliable connection names no shared receive queue.
+    #[error("srq_number is missing: an XRC request names the shared receive queue it is for")]
+    NoSrqNumber,
     /// The message is longer than 2^31 bytes.
     #[error("a message of {len} bytes, but at most {MAX_MESSAGE} can be sent")]
     TooLong {
@@ -249,6 +256,7 @@ impl PostSendError {
         match self {
             Self::Full { .. } => crate::errno::ENOMEM,
             Self::State { .. }
+            | Self::NoSrqNumber
             | Self::TooManySges { .. }
             | Self::InlineTooLong { .. }
             | Self::TooLong { .. }
@@ -279,6 +287,8 @@ pub(crate) struct SendWqe {
     pub(crate) fence: bool,
     pub(crate) data: WqeData,
     pub(crate) length: u32,
+    /// The shared receive queue that XRCETH names, on an extended reliable connection.
+    pub(crate) srqn: Option<u32>,
     /// Set when its first packet is about to be built.
     pub(crate) started: Option<Started>,
     /// It failed on this side, and completes so once everything before it has.
@@ -315,6 +325,11 @@ impl SendWqe {
         if !inline && matches!(wr.data, SendData::Inline(_)) {
             return Err(PostSendError::InlineResult { operation });
         }
+        let srqn = match (qp_type, wr.srq_number) {
+            (QpType::XrcSend, None) => return Err(PostSendError::NoSrqNumber),
+            (QpType::XrcSend, Some(SrqId(number))) => Some(number),
+            _ => None,
+        };
         let (data, mut length) = match wr.data {
             SendData::Sges(sges) => {
                 if sges.len() > caps.max_send_sge as usize {
@@ -349,6 +364,7 @@ impl SendWqe {
             fence: wr.flags.contains(SendFlags::FENCE),
             data,
             length,
+            srqn,
             started: None,
             failed: None,
         })

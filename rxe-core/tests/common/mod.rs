@@ -121,7 +121,7 @@ impl Host {
     pub fn post(&mut self, wr_id: u64, op: SendOp, offset: usize, length: u32) {
         let sges = [self.sge(offset, length)];
         let (flags, data) = (SendFlags::SIGNALED, SendData::Sges(&sges));
-        self.post_wr(&SendWr { wr_id, op, flags, data });
+        self.post_wr(&SendWr { wr_id, op, flags, data, srq_number: None });
     }
 
     pub fn post_wr(&mut self, wr: &SendWr<'_>) {

@@ -52,7 +52,7 @@ fn a_longer_buffer_gets_eight_bytes() {
     s.host.buf.write_at(LANDING, &[0xee; 24]).unwrap();
     let sges = [s.host.sge(LANDING, 3), s.host.sge(LANDING + 8, 16)];
     let (op, flags) = (SendOp::FetchAdd { remote: far(0), add: 1 }, SendFlags::SIGNALED);
-    s.host.post_wr(&SendWr { wr_id: 1, op, flags, data: SendData::Sges(&sges) });
+    s.host.post_wr(&SendWr { wr_id: 1, op, flags, data: SendData::Sges(&sges), srq_number: None });
     s.tx([faa(0, far(0), 1)]).rx(&atomic_ack(0, 1, u64::MAX)).done([(1, Success)]);
     let mut expected = [0xee; 24];
     expected[..3].fill(0xff);
@@ -98,7 +98,7 @@ fn r11_bad_local_key_of_an_atomic_is_a_completion_error() {
     let mut s = Script::rts();
     let sges = [Sge { lkey: LKey::new(0x0bad), ..s.host.sge(LANDING, 8) }];
     let (op, flags) = (SendOp::FetchAdd { remote: far(0), add: 1 }, SendFlags::SIGNALED);
-    s.host.post_wr(&SendWr { wr_id: 1, op, flags, data: SendData::Sges(&sges) });
+    s.host.post_wr(&SendWr { wr_id: 1, op, flags, data: SendData::Sges(&sges), srq_number: None });
     s.send(2, 1).sent();
     s.rx(&atomic_ack(0, 1, 1)).quiet().done([(1, LocProtErr), (2, WrFlushErr)]);
     assert_eq!(s.state(), QpState::Err);
@@ -290,7 +290,11 @@ fn an_atomic_that_cannot_be_right_is_refused_when_it_is_posted() {
     let mut s = Script::rts();
     let post = |s: &mut Script, remote: RemoteAddr, data: SendData<'_>| {
         let (op, flags) = (SendOp::FetchAdd { remote, add: 1 }, SendFlags::SIGNALED);
-        let error = s.host.qp.post_send(&SendWr { wr_id: 1, op, flags, data }).unwrap_err();
+        let error = s
+            .host
+            .qp
+            .post_send(&SendWr { wr_id: 1, op, flags, data, srq_number: None })
+            .unwrap_err();
         assert_eq!(error.errno(), errno::EINVAL);
         error
     };

@@ -85,9 +85,10 @@ fn objects_that_cannot_be_made_are_refused() {
     assert_eq!(error.errno(), errno::EINVAL);
     let cq = s.host.cq.clone();
     let users = cq.users();
-    let xrc = QpInit { qp_type: QpType::XrcSend, ..init(&s, &cq, QpCaps::default()) };
-    let error = s.host.shard.create_qp(xrc).unwrap_err();
-    assert_eq!(error.errno(), errno::EOPNOTSUPP);
+    let bare = QpInit { qp_type: QpType::XrcRecv, ..init(&s, &cq, QpCaps::default()) };
+    let error = s.host.shard.create_qp(bare).unwrap_err();
+    assert_eq!(error, CreateQpError::Missing { qp_type: QpType::XrcRecv, what: "xrcd" });
+    assert_eq!(error.errno(), errno::EINVAL);
     let caps = QpCaps { max_send_sge: 33, ..QpCaps::default() };
     let many = init(&s, &cq, caps);
     let error = s.host.shard.create_qp(many).unwrap_err();

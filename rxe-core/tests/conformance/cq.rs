@@ -31,7 +31,8 @@ fn script(entries: u32) -> (Script, Arc<CompletionChannel>) {
 
 fn connect(s: &mut Script, send_cq: Arc<CompletionQueue>, recv_cq: Arc<CompletionQueue>) {
     let caps = QpCaps { max_send_wr: 64, ..QpCaps::default() };
-    let init = QpInit { caps, send_cq, ..QpInit::new(QpType::Rc, s.host.pd, &recv_cq) };
+    let init =
+        QpInit { caps, send_cq: Some(send_cq), ..QpInit::new(QpType::Rc, s.host.pd, &recv_cq) };
     s.host.qp = s.host.shard.create_qp(init).unwrap();
     s.host.cq = recv_cq;
     s.enter_init();
@@ -144,6 +145,23 @@ fn r52_a_flush_that_overflows_is_told_once() {
     s.events([AsyncEvent::CqErr(id)]).done([(1, WrFlushErr), (2, WrFlushErr)]);
     recvs(&mut s, 5..=5);
     s.events([]).done([]);
+}
+
+#[test]
+fn r52_an_overflow_fails_an_unreliable_queue_pair_too() {
+    let mut s = Script::of_type(QpType::Uc, |_| {});
+    let cq = s.host.device.create_cq(1, None).unwrap();
+    s.host.qp = s.host.shard.create_qp(QpInit::new(QpType::Uc, s.host.pd, &cq)).unwrap();
+    s.host.cq = cq;
+    s.enter_init();
+    s.enter_rtr();
+    recvs(&mut s, 1..=2);
+    s.rx(&send_only(0, &[]).uc());
+    let (id, qpn) = (s.host.cq.id(), s.qpn());
+    s.events([AsyncEvent::CommEst(qpn)]);
+    s.rx(&send_only(1, &[]).uc()).quiet();
+    s.events([AsyncEvent::CqErr(id), AsyncEvent::QpFatal(qpn)]).done([(1, Success)]);
+    assert_eq!(s.state(), QpState::Err);
 }
 
 const MODERATION: Moderation = Moderation { count: 3, period_us: 100 };

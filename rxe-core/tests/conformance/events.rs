@@ -1,7 +1,9 @@
 //! Asynchronous events: what raises each, once.
 
 use rxe_core::qp::{QpAttr, QpAttrMask, QpInit, QpState, QpType};
-use rxe_core::{AsyncEvent, CreateQpError, Device, DeviceConfig, Limits, Seed, errno};
+use rxe_core::{
+    AsyncEvent, CreateQpError, Device, DeviceConfig, Limits, ModifyQpError, Seed, errno,
+};
 use rxe_wire::NakCode;
 
 use crate::script::*;
@@ -22,6 +24,13 @@ fn a_lost_device_fails_all_queue_pairs() {
     s.events([]).done([]).wait(10 * ACK_TIMEOUT).quiet();
     let error = s.host.shard.create_qp(QpInit::new(QpType::Rc, s.host.pd, &s.host.cq)).unwrap_err();
     assert_eq!((error, error.errno()), (CreateQpError::DeviceLost, errno::EIO));
+    // Nor is one brought back.
+    s.host.modify(QpAttr { state: QpState::Reset, ..s.attr }, QpAttrMask::STATE);
+    let (now, qpn) = (s.host.now, s.qpn());
+    let attr = QpAttr { state: QpState::Init, ..s.attr };
+    let mask = crate::common::init_mask();
+    let error = s.host.shard.modify_qp(now, qpn, &attr, mask).unwrap_err();
+    assert_eq!((error, error.errno()), (ModifyQpError::DeviceLost, errno::EIO));
 }
 
 #[test]

@@ -28,3 +28,4 @@ mod timers;
 mod uc;
 mod ud;
 mod window;
+mod xrc;

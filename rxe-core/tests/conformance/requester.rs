@@ -227,7 +227,13 @@ fn r08_a_request_that_fails_here_completes_in_its_turn_and_the_rest_is_flushed()
     s.send(1, 300);
     let bad = [Sge { lkey: LKey::new(0x0bad), ..s.host.sge(0, 300) }];
     let flags = SendFlags::SIGNALED;
-    s.host.post_wr(&SendWr { wr_id: 2, op: SEND, flags, data: SendData::Sges(&bad) });
+    s.host.post_wr(&SendWr {
+        wr_id: 2,
+        op: SEND,
+        flags,
+        data: SendData::Sges(&bad),
+        srq_number: None,
+    });
     s.send(3, 1);
     s.tx([send_first(0, &data[..256]), send_last(1, &data[256..]).a()]).done([]);
     assert_eq!(s.state(), QpState::Rts);
@@ -242,7 +248,13 @@ fn r08_what_came_before_a_failed_request_is_still_resent() {
     s.send(1, 1);
     let bad = [Sge { addr: 0, ..s.host.sge(0, 1) }];
     let flags = SendFlags::SIGNALED;
-    s.host.post_wr(&SendWr { wr_id: 2, op: SEND, flags, data: SendData::Sges(&bad) });
+    s.host.post_wr(&SendWr {
+        wr_id: 2,
+        op: SEND,
+        flags,
+        data: SendData::Sges(&bad),
+        srq_number: None,
+    });
     s.tx([send_only(0, &data).a()]).done([]);
     s.wait(EARLY).tx([send_only(0, &data).a()]).done([]);
     s.rx(&ack(0, 1)).quiet().done([(1, Success), (2, LocProtErr)]);
@@ -293,7 +305,7 @@ fn r11_bad_local_key_of_a_read_is_a_completion_error() {
     let sges = [Sge { lkey: LKey::new(0x0bad), ..s.host.sge(LANDING, 8) }];
     let op = SendOp::Read { remote: far(0) };
     let flags = SendFlags::SIGNALED;
-    s.host.post_wr(&SendWr { wr_id: 1, op, flags, data: SendData::Sges(&sges) });
+    s.host.post_wr(&SendWr { wr_id: 1, op, flags, data: SendData::Sges(&sges), srq_number: None });
     s.send(2, 1).sent();
     s.rx(&resp_only(0, 1, &[1; 8])).quiet().done([(1, LocProtErr), (2, WrFlushErr)]);
     assert_eq!(s.state(), QpState::Err);
@@ -345,7 +357,13 @@ fn responses_that_do_not_fit_the_request_are_bad() {
 }
 
 fn try_post(s: &Script, op: SendOp, data: SendData<'_>) -> Result<(), PostSendError> {
-    s.host.qp.post_send(&SendWr { wr_id: 9, op, flags: SendFlags::SIGNALED, data })
+    s.host.qp.post_send(&SendWr {
+        wr_id: 9,
+        op,
+        flags: SendFlags::SIGNALED,
+        data,
+        srq_number: None,
+    })
 }
 
 #[test]
@@ -379,7 +397,13 @@ fn r15_inline_data_is_that_of_the_moment_of_posting() {
     let mut data = [1, 2, 3];
     let op = SendOp::Write { remote: far(0), imm: None };
     let flags = SendFlags::SIGNALED;
-    s.host.post_wr(&SendWr { wr_id: 1, op, flags, data: SendData::Inline(&data) });
+    s.host.post_wr(&SendWr {
+        wr_id: 1,
+        op,
+        flags,
+        data: SendData::Inline(&data),
+        srq_number: None,
+    });
     data.fill(0xff);
     s.tx([write_only(0, far(0), &[1, 2, 3]).a()]);
     // Also when it is sent again.

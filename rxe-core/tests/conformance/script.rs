@@ -8,7 +8,7 @@ use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpCaps, QpState, QpType, steps_to
 use rxe_core::wc::WcStatus;
 use rxe_core::wq::{RemoteAddr, SendData, SendFlags, SendOp, SendWr};
 use rxe_core::{AsyncEvent, CongestionConfig, Counter, DeviceConfig, Path, Seed};
-use rxe_wire::hdr::{Aeth, AtomicAckEth, AtomicEth, Bth, ImmDt, Reth};
+use rxe_wire::hdr::{Aeth, AtomicAckEth, AtomicEth, Bth, ImmDt, Reth, Xrceth};
 use rxe_wire::{
     Headers, Msn, NakCode, Opcode, PKey, Packet, Psn, Qpn, RKey, RnrTimer, Service, Syndrome,
 };
@@ -41,6 +41,7 @@ pub struct P {
     solicited: bool,
     fecn: bool,
     becn: bool,
+    srqn: Option<u32>,
     reth: Option<Reth>,
     atomic: Option<AtomicEth>,
     aeth: Option<(Syndrome, u32)>,
@@ -63,6 +64,9 @@ impl fmt::Debug for P {
         }
         if self.becn {
             write!(f, " BECN")?;
+        }
+        if let Some(srqn) = self.srqn {
+            write!(f, " SRQ {srqn}")?;
         }
         if let Some(reth) = self.reth {
             write!(f, " va 0x{:x} rkey {} len {}", reth.va, reth.rkey, reth.len)?;
@@ -97,6 +101,7 @@ impl P {
             solicited,
             fecn,
             becn,
+            srqn: None,
             reth,
             atomic,
             aeth,
@@ -122,6 +127,18 @@ impl P {
     pub fn uc(mut self) -> Self {
         self.opcode = self.opcode.in_service(Service::Uc);
         self
+    }
+
+    /// The same on an extended reliable connection; a response.
+    pub fn xrc(mut self) -> Self {
+        self.opcode = self.opcode.in_service(Service::Xrc);
+        self
+    }
+
+    /// The same on an extended reliable connection; a request to this shared receive queue.
+    pub fn xrc_to(mut self, srqn: u32) -> Self {
+        self.srqn = Some(srqn);
+        self.xrc()
     }
 
     /// Asks for a solicited event.
@@ -185,7 +202,8 @@ impl P {
         let (reth, imm) = (self.reth, self.imm.map(ImmDt));
         let (atomic, original) = (self.atomic, self.original);
         let atomic_ack = original.map(|original| AtomicAckEth { original });
-        let headers = Headers { reth, atomic, aeth, atomic_ack, imm, ..Headers::new(bth) };
+        let xrceth = self.srqn.map(|srqn| Xrceth { srqn, reserved: 0 });
+        let headers = Headers { xrceth, reth, atomic, aeth, atomic_ack, imm, ..Headers::new(bth) };
         let mut bytes = vec![0; 64];
         let len = headers.write(&mut bytes).unwrap();
         bytes.truncate(len);
@@ -209,6 +227,7 @@ impl P {
             solicited: bth.solicited,
             fecn: bth.fecn,
             becn: bth.becn,
+            srqn: packet.xrceth().map(|xrceth| xrceth.srqn),
             reth: packet.reth(),
             atomic: packet.atomic_eth(),
             aeth: packet.aeth().map(|aeth| (aeth.syndrome, aeth.msn.get())),
@@ -579,7 +598,13 @@ impl Script {
     /// Posts a request with other flags than signaled.
     pub fn post_with(&mut self, wr_id: u64, op: SendOp, flags: SendFlags, len: u32) -> &mut Self {
         let sges = [self.host.sge(0, len)];
-        self.host.post_wr(&SendWr { wr_id, op, flags, data: SendData::Sges(&sges) });
+        self.host.post_wr(&SendWr {
+            wr_id,
+            op,
+            flags,
+            data: SendData::Sges(&sges),
+            srq_number: None,
+        });
         self
     }
 

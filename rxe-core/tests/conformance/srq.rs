@@ -6,7 +6,9 @@ use rxe_core::mem::AccessFlags;
 use rxe_core::qp::{QpAttr, QpAttrMask, QpCaps, QpInit, QpState, QpType};
 use rxe_core::srq::{SrqAttr, SrqAttrMask, SrqError, SrqInit};
 use rxe_core::wq::{PostRecvError, RecvWr, Sge};
-use rxe_core::{AsyncEvent, QueuePair, SharedReceiveQueue, errno};
+use rxe_core::{
+    AsyncEvent, Device, DeviceConfig, Limits, QueuePair, Seed, SharedReceiveQueue, errno,
+};
 use rxe_wire::NakCode;
 
 use crate::script::*;
@@ -16,7 +18,7 @@ const ATTR: SrqAttr = SrqAttr { max_wr: 4, max_sge: 2, srq_limit: 0 };
 /// A QP in RTS that takes its receives from a queue of `attr`.
 fn script(attr: SrqAttr) -> (Script, Arc<SharedReceiveQueue>) {
     let mut s = Script::reset(|_| {});
-    let srq = s.host.device.create_srq(&SrqInit { pd: s.host.pd, attr }).unwrap();
+    let srq = s.host.device.create_srq(&SrqInit::new(s.host.pd, attr)).unwrap();
     s.host.qp = make_qp(&mut s, &srq);
     s.enter_init();
     s.enter_rtr();
@@ -95,7 +97,7 @@ fn receives_are_checked_when_they_are_posted() {
 fn memory_is_that_of_the_domain_of_the_shared_queue() {
     let mut s = Script::reset(|_| {});
     let pd = s.host.device.alloc_pd().unwrap();
-    let srq = s.host.device.create_srq(&SrqInit { pd, attr: ATTR }).unwrap();
+    let srq = s.host.device.create_srq(&SrqInit::new(pd, ATTR)).unwrap();
     s.host.qp = make_qp(&mut s, &srq);
     s.enter_init();
     s.enter_rtr();
@@ -189,7 +191,7 @@ fn r48_what_it_is_made_of_is_checked() {
     let s = Script::reset(|_| {});
     let (device, pd) = (&s.host.device, s.host.pd);
     let limits = *device.limits();
-    let create = |attr| device.create_srq(&SrqInit { pd, attr });
+    let create = |attr| device.create_srq(&SrqInit::new(pd, attr));
     let (max, max_sge) = (limits.max_srq_wr, limits.max_srq_sge);
     for (attr, error) in [
         (SrqAttr { max_wr: 0, ..ATTR }, SrqError::Size { max_wr: 0, max }),
@@ -227,4 +229,19 @@ fn a_queue_that_is_in_use_is_not_destroyed() {
     shard.destroy_qp(qp.qpn()).unwrap();
     drop(qp);
     assert_eq!(device.destroy_srq(&srq), Ok(()));
+}
+
+#[test]
+fn there_are_as_many_as_the_device_has() {
+    let limits = Limits { max_srq: 2, ..Limits::default() };
+    let config = DeviceConfig { limits, ..DeviceConfig::new(Seed::for_test(1)) };
+    let device = Device::new(config, vec![]);
+    let init = SrqInit::new(device.alloc_pd().unwrap(), ATTR);
+    let first = device.create_srq(&init).unwrap();
+    let second = device.create_srq(&init).unwrap();
+    assert_ne!(first.id(), second.id());
+    let error = device.create_srq(&init).unwrap_err();
+    assert_eq!((error, error.errno()), (SrqError::TooMany { max: 2 }, errno::ENOMEM));
+    device.destroy_srq(&first).unwrap();
+    device.create_srq(&init).unwrap();
 }

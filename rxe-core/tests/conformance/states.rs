@@ -10,7 +10,13 @@ use crate::script::*;
 
 fn post_send(s: &Script) -> Result<(), PostSendError> {
     let (op, flags) = (SendOp::Send { imm: None }, SendFlags::SIGNALED);
-    s.host.qp.post_send(&SendWr { wr_id: 1, op, flags, data: SendData::Sges(&[]) })
+    s.host.qp.post_send(&SendWr {
+        wr_id: 1,
+        op,
+        flags,
+        data: SendData::Sges(&[]),
+        srq_number: None,
+    })
 }
 
 fn post_recv(s: &Script) -> Result<bool, PostRecvError> {

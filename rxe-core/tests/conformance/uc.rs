@@ -19,7 +19,7 @@ fn send_from_nowhere(s: &mut Script, wr_id: u64, before: u32) {
     let bad = Sge { addr: 0, length: 1, lkey: LKey::new(0xdead_be00) };
     let (op, flags) = (SendOp::Send { imm: None }, SendFlags::SIGNALED);
     let sges = [good, bad];
-    s.host.post_wr(&SendWr { wr_id, op, flags, data: SendData::Sges(&sges) });
+    s.host.post_wr(&SendWr { wr_id, op, flags, data: SendData::Sges(&sges), srq_number: None });
 }
 
 #[test]
@@ -75,7 +75,13 @@ fn a_request_completes_when_its_last_packet_has_left_and_not_before() {
 fn r14_reads_are_refused_when_posted() {
     let s = Script::uc();
     let (op, flags) = (SendOp::Read { remote: far(0) }, SendFlags::SIGNALED);
-    let error = s.host.qp.post_send(&SendWr { wr_id: 1, op, flags, data: SendData::Sges(&[]) });
+    let error = s.host.qp.post_send(&SendWr {
+        wr_id: 1,
+        op,
+        flags,
+        data: SendData::Sges(&[]),
+        srq_number: None,
+    });
     assert!(matches!(error, Err(PostSendError::Unsupported { .. })), "{error:?}");
 }
 
@@ -306,7 +312,7 @@ fn r57_packets_of_rc_and_from_strangers_are_dropped() {
 fn a_shared_receive_of_a_broken_message_ends_with_an_error() {
     let mut s = Script::of_type(QpType::Uc, |_| {});
     let attr = SrqAttr { max_wr: 4, max_sge: 1, srq_limit: 0 };
-    let srq = s.host.device.create_srq(&SrqInit { pd: s.host.pd, attr }).unwrap();
+    let srq = s.host.device.create_srq(&SrqInit::new(s.host.pd, attr)).unwrap();
     let init = QpInit::new(QpType::Uc, s.host.pd, &s.host.cq);
     s.host.qp = s.host.shard.create_qp(QpInit { srq: Some(srq.clone()), ..init }).unwrap();
     s.enter_init();

@@ -154,7 +154,11 @@ fn r14_only_sends_to_an_address_can_be_posted() {
     ];
     for op in ops {
         let (flags, data) = (SendFlags::SIGNALED, SendData::Sges(&[]));
-        let error = s.host.qp.post_send(&SendWr { wr_id: 1, op, flags, data }).unwrap_err();
+        let error = s
+            .host
+            .qp
+            .post_send(&SendWr { wr_id: 1, op, flags, data, srq_number: None })
+            .unwrap_err();
         assert!(matches!(error, PostSendError::Unsupported { .. }), "{error}");
         assert_eq!(error.errno(), errno::EINVAL);
     }
@@ -162,7 +166,8 @@ fn r14_only_sends_to_an_address_can_be_posted() {
     let rc = Script::rts();
     let to = peer(&rc).to(PEER_QPN, KEY);
     let (flags, data) = (SendFlags::SIGNALED, SendData::Sges(&[]));
-    let wr = SendWr { wr_id: 1, op: SendOp::SendTo { to, imm: None }, flags, data };
+    let wr =
+        SendWr { wr_id: 1, op: SendOp::SendTo { to, imm: None }, flags, data, srq_number: None };
     assert!(matches!(rc.host.qp.post_send(&wr), Err(PostSendError::Unsupported { .. })));
 }
 
@@ -171,7 +176,7 @@ fn r15_inline_data_is_taken_when_posted() {
     let mut s = ud();
     let op = SendOp::SendTo { to: peer(&s).to(PEER_QPN, KEY), imm: None };
     let (flags, data) = (SendFlags::SIGNALED, SendData::Inline(b"hello"));
-    s.host.post_wr(&SendWr { wr_id: 1, op, flags, data });
+    s.host.post_wr(&SendWr { wr_id: 1, op, flags, data, srq_number: None });
     assert_eq!(sent(&mut s)[0].4, b"hello");
 }
 
@@ -199,7 +204,7 @@ fn r8_local_errors_lead_to_sqe_where_receiving_goes_on() {
     let op = SendOp::SendTo { to: ah.to(PEER_QPN, KEY), imm: None };
     let (flags, data) = (SendFlags::empty(), SendData::Sges(&sges));
     s.recv(9, 64);
-    s.host.post_wr(&SendWr { wr_id: 1, op, flags, data });
+    s.host.post_wr(&SendWr { wr_id: 1, op, flags, data, srq_number: None });
     send(&mut s, 2, &ah, KEY, 1);
     assert_eq!(sent(&mut s), []);
     s.done([(1, LocProtErr), (2, WrFlushErr)]);

@@ -93,7 +93,8 @@ const SECOND_PEER: Qpn = Qpn::new(0x02_0043);
 
 fn post(s: &mut Script, qp: &QueuePair) {
     let (op, flags) = (SendOp::Send { imm: None }, SendFlags::empty());
-    qp.post_send(&SendWr { wr_id: 1, op, flags, data: SendData::Inline(&[1]) }).unwrap();
+    qp.post_send(&SendWr { wr_id: 1, op, flags, data: SendData::Inline(&[1]), srq_number: None })
+        .unwrap();
     s.host.shard.kick(s.host.now, qp.qpn());
 }
 
@@ -188,7 +189,9 @@ fn a_read_does_not_starve_while_another_queue_pair_sends_small_packets() {
     let (mut s, second) = waiting();
     let sges = [s.host.sge(LANDING, 60 * 256)];
     let (op, flags) = (SendOp::Read { remote: far(0) }, SendFlags::empty());
-    second.post_send(&SendWr { wr_id: 2, op, flags, data: SendData::Sges(&sges) }).unwrap();
+    second
+        .post_send(&SendWr { wr_id: 2, op, flags, data: SendData::Sges(&sges), srq_number: None })
+        .unwrap();
     s.host.shard.kick(s.host.now, second.qpn());
     // Every acknowledgement of one packet is followed by a new packet to send.
     let mut asked = 0;

@@ -167,7 +167,7 @@ impl Lone {
         let wr_id = self.ledger.send_id();
         let data =
             if u.ratio(1, 8u8)? { SendData::Inline(&[7; 20]) } else { SendData::Sges(&sges) };
-        if self.qp.post_send(&SendWr { wr_id, op, flags, data }).is_ok() {
+        if self.qp.post_send(&SendWr { wr_id, op, flags, data, srq_number: None }).is_ok() {
             self.ledger.posted(wr_id, flags.contains(SendFlags::SIGNALED));
             self.arena.shard.kick(self.now, self.qp.qpn());
         }

@@ -88,7 +88,7 @@ impl Host {
     fn new(number: u8) -> Self {
         let arena = Arena::new(number);
         let attr = SrqAttr { max_wr: 16, max_sge: 1, srq_limit: 0 };
-        let srq = arena.device.create_srq(&SrqInit { pd: arena.pd, attr }).expect("the first one");
+        let srq = arena.device.create_srq(&SrqInit::new(arena.pd, attr)).expect("the first one");
         let (shared, ends) = (Ledger::default(), Default::default());
         Self { arena, srq, shared, ends, inbox: Vec::new() }
     }
@@ -145,7 +145,7 @@ impl Host {
         };
         let flags = SendFlags::from_bits_truncate(u32::from(flags & 0x7f));
         let wr_id = end.ledger.send_id();
-        if end.qp.post_send(&SendWr { wr_id, op, flags, data }).is_ok() {
+        if end.qp.post_send(&SendWr { wr_id, op, flags, data, srq_number: None }).is_ok() {
             let signaled = flags.contains(SendFlags::SIGNALED) || end.qp.init().signal_all;
             end.ledger.posted(wr_id, signaled);
             self.arena.shard.kick(now, end.qp.qpn());

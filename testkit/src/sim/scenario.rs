@@ -203,8 +203,7 @@ fn make_qp(
         max_inline_data: style.max_inline as u32,
     };
     let qp_type = QpType::Rc;
-    let init =
-        QpInit { qp_type, pd, send_cq, recv_cq, caps, signal_all: false, srq: None, port_num: 1 };
+    let init = QpInit { send_cq: Some(send_cq), caps, ..QpInit::new(qp_type, pd, &recv_cq) };
     let qp = world.nodes[node].shard.create_qp(init).map_err(failure)?;
     let buf = Arc::new(DmaBuf::zeroed(end.before.len()));
     buf.write_at(0, &end.before).map_err(failure)?;

@@ -186,7 +186,7 @@ impl SimQp {
         let sges = self.sges(&request.pieces);
         let data =
             if request.inline { SendData::Inline(&request.data) } else { SendData::Sges(&sges) };
-        let wr = SendWr { wr_id: self.posted.count as u64, op, flags, data };
+        let wr = SendWr { wr_id: self.posted.count as u64, op, flags, data, srq_number: None };
         match self.qp.post_send(&wr) {
             Ok(()) => Ok(true),
             Err(PostSendError::Full { .. }) => Ok(false),

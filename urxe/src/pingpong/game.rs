@@ -302,6 +302,7 @@ impl Player {
             op: SendOp::Send { imm: None },
             flags: SendFlags::SIGNALED,
             data: SendData::Sges(&[self.mr.sge(0..self.rules.size as usize)]),
+            srq_number: None,
         })?;
         pair.pending = RECV | SEND;
         Ok(())

@@ -236,7 +236,7 @@ impl<'a> Run<'a> {
         }
         let data = SendData::Sges(&sges[slot]);
         let flags = if is_last { SendFlags::SIGNALED } else { SendFlags::empty() };
-        Ok(SendWr { wr_id: message, op, flags, data })
+        Ok(SendWr { wr_id: message, op, flags, data, srq_number: None })
     }
 
     /// The slot that a message comes from.

@@ -132,6 +132,7 @@ impl<'a> Player<'a> {
             op: SendOp::Send { imm: None },
             flags: SendFlags::SIGNALED,
             data: SendData::Sges(&self.end.sge(SEND_SLOT)),
+            srq_number: None,
         })?)
     }
 
