@@ -14,6 +14,7 @@ use rxe_core::counters::{Counter, CounterValues};
 use rxe_core::cq::CreateCqError;
 use rxe_core::device::{AllocPdError, Device as CoreDevice, Port};
 use rxe_core::event::AsyncEvent;
+use rxe_core::mem::AllocDmError;
 use rxe_core::qp::Mtu;
 use rxe_core::wq::MAX_MESSAGE;
 use rxe_core::xrc::OpenXrcdError;
@@ -25,6 +26,7 @@ use crate::attr::{AtomicCap, DeviceAttr, LinkLayer, PortAttr, PortState};
 use crate::channel::CompletionChannel;
 use crate::cq::CompletionQueue;
 use crate::device::{Device, OpenOptions, active_mtu};
+use crate::dm::DeviceMemory;
 use crate::error::{OpenError, QueryError, WaitError};
 use crate::pd::ProtectionDomain;
 use crate::td::ThreadDomain;
@@ -192,6 +194,15 @@ impl Context {
     pub fn query_pkey(&self, port: u8, index: u16) -> Result<PKey, QueryError> {
         self.port(port)?;
         if index == 0 { Ok(PKey::DEFAULT) } else { Err(QueryError::PKeyIndex { index }) }
+    }
+
+    /// Allocates device memory whose address is a multiple of 2^`log_align` (`ibv_alloc_dm`).
+    ///
+    /// # Errors
+    ///
+    /// [`AllocDmError`] when there is not so much (`max_dm_size`), or no such alignment.
+    pub fn alloc_dm(&self, length: u64, log_align: u32) -> Result<DeviceMemory, AllocDmError> {
+        DeviceMemory::new(self.inner.clone(), length, log_align)
     }
 
     /// Makes a protection domain (`ibv_alloc_pd`).

@@ -190,6 +190,28 @@ impl CreateXrcSrqError {
     }
 }
 
+/// Why the binding of a memory window was not posted (`ibv_bind_mw`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum BindMwError {
+    /// The window is of another context.
+    #[error("the window belongs to another context than the queue pair: make it there")]
+    OtherContext,
+    /// The request was not taken.
+    #[error(transparent)]
+    Post(#[from] PostSendError),
+}
+
+impl BindMwError {
+    /// The errno that `ibv_bind_mw` returns.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::OtherContext => rxe_core::errno::EINVAL,
+            Self::Post(error) => error.errno(),
+        }
+    }
+}
+
 /// Why a parent domain cannot be made (`ibv_alloc_parent_domain`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("the thread domain belongs to another context than the protection domain: make it there")]

@@ -12,6 +12,11 @@
 //! | `ibv_query_gid`, `_gid_ex`, `_gid_table` | `query_*` of [`Context`] |
 //! | `ibv_alloc_pd`, `ibv_dealloc_pd` | [`Context::alloc_pd`], drop |
 //! | `ibv_reg_mr`, `ibv_dereg_mr` | [`ProtectionDomain::register`], drop |
+//! | `ibv_reg_mr_iova2`, `ibv_rereg_mr` | [`ProtectionDomain::register_range`], [`MemoryRegion::reregister`] |
+//! | `ibv_alloc_null_mr` | [`ProtectionDomain::alloc_null_mr`] |
+//! | `ibv_alloc_dm`, `ibv_reg_dm_mr` | [`Context::alloc_dm`], [`ProtectionDomain::register_dm`] |
+//! | `ibv_alloc_mw`, `ibv_dealloc_mw`, `ibv_bind_mw` | [`ProtectionDomain::alloc_mw`], drop, [`QueuePair::bind_mw`] |
+//! | `ib_alloc_mr`, `ib_map_mr_sg` (kernel API) | [`ProtectionDomain::alloc_mr`], [`FastRegion::map`] |
 //! | `ibv_create_comp_channel` | [`Context::create_channel`] |
 //! | `ibv_get_cq_event` | [`CompletionChannel::wait`] |
 //! | `ibv_create_cq` | [`Context::create_cq`] |
@@ -96,8 +101,11 @@ mod channel;
 mod context;
 mod cq;
 mod device;
+mod dm;
 mod error;
+mod fast;
 mod mr;
+mod mw;
 mod pd;
 mod qp;
 mod srq;
@@ -110,11 +118,14 @@ pub use channel::CompletionChannel;
 pub use context::Context;
 pub use cq::CompletionQueue;
 pub use device::{Device, OpenOptions, devices};
+pub use dm::DeviceMemory;
 pub use error::{
-    AllocParentError, CreateXrcSrqError, DeviceError, InUse, OpenError, OpenQpError,
+    AllocParentError, BindMwError, CreateXrcSrqError, DeviceError, InUse, OpenError, OpenQpError,
     PostRecvListError, PostSendListError, QueryError, WaitError,
 };
-pub use mr::MemoryRegion;
+pub use fast::FastRegion;
+pub use mr::{MemoryRegion, NullRegion, Rereg};
+pub use mw::MemoryWindow;
 pub use pd::ProtectionDomain;
 pub use qp::{ConnectAttr, QpInit, QueuePair};
 pub use srq::SharedReceiveQueue;
@@ -127,7 +138,10 @@ pub use rxe_core::cq::{CqId, CreateCqError, Moderation, ResizeCqError};
 pub use rxe_core::device::AllocPdError;
 pub use rxe_core::error::{CreateQpError, ModifyQpError};
 pub use rxe_core::event::AsyncEvent;
-pub use rxe_core::mem::{AccessFlags, DmaBuf, Fault, RegMrError};
+pub use rxe_core::mem::{
+    AccessFlags, AllocDmError, DmaBuf, Fault, MapMrError, MwBind, MwType, PAGE_SIZE, RegMrError,
+    ReregMrError,
+};
 pub use rxe_core::multicast::{MULTICAST_QPN, MulticastError};
 pub use rxe_core::qp::{
     AddressVector, MigState, Mtu, QpAttr, QpAttrMask, QpCaps, QpState, QpType, RC_TO_RTS,
@@ -136,12 +150,13 @@ pub use rxe_core::qp::{
 pub use rxe_core::srq::{SrqAttr, SrqAttrMask, SrqError, SrqId};
 pub use rxe_core::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
 pub use rxe_core::wq::{
-    MAX_MESSAGE, PostRecvError, PostSendError, RecvWr, RemoteAddr, SendData, SendFlags, SendOp,
-    SendWr, Sge,
+    FlushLevel, MAX_MESSAGE, PostRecvError, PostSendError, RecvWr, RemoteAddr, SendData, SendFlags,
+    SendOp, SendWr, Sge,
 };
 pub use rxe_core::xrc::{OpenXrcdError, XrcdId};
 pub use rxe_core::{CongestionConfig, Counter, CounterValues, Limits, Seed};
 pub use rxe_net::link::LinkCounters;
 pub use rxe_net::runtime::{LinkOptions, ModifyError, OpenLinkError, OptionsError, StartError};
 pub use rxe_net::udp::{BindError, BufferSizes};
+pub use rxe_wire::hdr::FlushPlacement;
 pub use rxe_wire::{LKey, Psn, QKey, Qpn, RKey};

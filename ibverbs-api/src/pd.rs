@@ -1,11 +1,12 @@
 //! Protection domains, and what is made in them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rxe_core::ah::{CreateAhError, address_from_header};
 use rxe_core::device::AllocPdError;
 use rxe_core::error::CreateQpError;
-use rxe_core::mem::{AccessFlags, DmaBuf, RegMrError};
+use rxe_core::mem::{AccessFlags, DmaBuf, MwType, RegMrError};
 use rxe_core::pd::PdId;
 use rxe_core::qp::AddressVector;
 use rxe_core::srq::{SrqAttr, SrqError};
@@ -13,8 +14,11 @@ use rxe_core::srq::{SrqAttr, SrqError};
 use crate::ah::AddressHandle;
 use crate::context::ContextInner;
 use crate::cq::CompletionQueue;
+use crate::dm::DeviceMemory;
 use crate::error::{AllocParentError, CreateXrcSrqError, InUse};
-use crate::mr::MemoryRegion;
+use crate::fast::FastRegion;
+use crate::mr::{MemoryRegion, NullRegion};
+use crate::mw::MemoryWindow;
 use crate::qp::{QpInit, QueuePair};
 use crate::srq::SharedReceiveQueue;
 use crate::td::ThreadDomain;
@@ -98,7 +102,72 @@ impl ProtectionDomain {
         iova: u64,
         access: AccessFlags,
     ) -> Result<MemoryRegion, RegMrError> {
-        MemoryRegion::new(self.inner.clone(), buffer.into(), iova, access)
+        let buffer = buffer.into();
+        let range = 0..buffer.len();
+        MemoryRegion::new(self.inner.clone(), buffer, range, iova, access)
+    }
+
+    /// Registers a part of a buffer under the addresses from `iova` on, or, with
+    /// [`AccessFlags::ZERO_BASED`], from 0 on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::register_at`], and when the buffer does not have the range.
+    pub fn register_range(
+        &self,
+        buffer: impl Into<Arc<DmaBuf>>,
+        range: Range<usize>,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<MemoryRegion, RegMrError> {
+        MemoryRegion::new(self.inner.clone(), buffer.into(), range, iova, access)
+    }
+
+    /// Registers a part of device memory; its addresses count from 0 (`ibv_reg_dm_mr`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::register_range`]; [`RegMrError::OtherDevice`] for memory of another context.
+    pub fn register_dm(
+        &self,
+        memory: &DeviceMemory,
+        range: Range<usize>,
+        access: AccessFlags,
+    ) -> Result<MemoryRegion, RegMrError> {
+        if !Arc::ptr_eq(&memory.context, &self.inner.context) {
+            return Err(RegMrError::OtherDevice);
+        }
+        let access = access | AccessFlags::ZERO_BASED;
+        let region = self.register_range(memory.core.buffer().clone(), range, 0, access)?;
+        Ok(region.of_device_memory(memory.clone()))
+    }
+
+    /// Makes a region without memory (`ibv_alloc_null_mr`).
+    ///
+    /// # Errors
+    ///
+    /// [`RegMrError::TooMany`].
+    pub fn alloc_null_mr(&self) -> Result<NullRegion, RegMrError> {
+        NullRegion::new(self.inner.clone())
+    }
+
+    /// Makes a region for fast registration of at most `max_pages` pages of
+    /// [`PAGE_SIZE`](crate::PAGE_SIZE) bytes (`ib_alloc_mr`).
+    ///
+    /// # Errors
+    ///
+    /// [`RegMrError::TooMany`].
+    pub fn alloc_mr(&self, max_pages: u32) -> Result<FastRegion, RegMrError> {
+        FastRegion::new(self.inner.clone(), max_pages)
+    }
+
+    /// Makes a memory window (`ibv_alloc_mw`).
+    ///
+    /// # Errors
+    ///
+    /// [`RegMrError::TooMany`]: windows count among the regions.
+    pub fn alloc_mw(&self, mw_type: MwType) -> Result<MemoryWindow, RegMrError> {
+        MemoryWindow::new(self.inner.clone(), mw_type)
     }
 
     /// Makes a shared receive queue (`ibv_create_srq`).

@@ -90,7 +90,8 @@ impl ConnectAttr {
             access: AccessFlags::LOCAL_WRITE
                 | AccessFlags::REMOTE_WRITE
                 | AccessFlags::REMOTE_READ
-                | AccessFlags::REMOTE_ATOMIC,
+                | AccessFlags::REMOTE_ATOMIC
+                | AccessFlags::FLUSH_GLOBAL,
             max_rd_atomic: 16,
             timeout: 14,
             retry_cnt: 7,
@@ -326,15 +327,9 @@ impl QueuePair {
     ///
     /// [`PostSendListError`]; the requests before the one it names were taken (R13).
     pub fn post_send_list(&self, wrs: &[SendWr<'_>]) -> Result<(), PostSendListError> {
-        let mut result = Ok(());
-        for (index, wr) in wrs.iter().enumerate() {
-            if let Err(error) = self.core.post_send(wr) {
-                result = Err(PostSendListError { index, error });
-                break;
-            }
-        }
+        let posted = self.core.post_send_list(wrs);
         self.runner.kick(&self.core);
-        result
+        posted.map_err(|(index, error)| PostSendListError { index, error })
     }
 
     /// Posts a receive request (`ibv_post_recv`).
@@ -355,9 +350,11 @@ impl QueuePair {
     ///
     /// [`PostRecvListError`]; the requests before the one it names were taken (R13).
     pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostRecvListError> {
-        for (index, wr) in wrs.iter().enumerate() {
-            self.post_recv(*wr).map_err(|error| PostRecvListError { index, error })?;
+        let posted = self.core.post_recv_list(wrs);
+        // After an error too: those before the refused one may have to be flushed.
+        if posted != Ok(false) {
+            self.runner.kick(&self.core);
         }
-        Ok(())
+        posted.map(drop).map_err(|(index, error)| PostRecvListError { index, error })
     }
 }

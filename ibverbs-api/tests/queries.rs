@@ -116,7 +116,10 @@ fn r53_query_qp_tells_the_state_and_what_was_set() {
     assert_eq!((attr.max_rd_atomic, attr.max_dest_rd_atomic), (5, 5));
     assert_eq!((attr.timeout, attr.retry_cnt, attr.rnr_retry), (18, 7, 7));
     assert_eq!((attr.path_mtu, attr.min_rnr_timer), (Mtu::M1024, 1));
-    assert_eq!((attr.av, attr.access, attr.port_num), (wanted.av, ALL, 1));
+    assert_eq!(
+        (attr.av, attr.access, attr.port_num),
+        (wanted.av, ALL | AccessFlags::FLUSH_GLOBAL, 1)
+    );
     let to_error = QpAttr { state: QpState::Err, ..attr };
     end.qp.modify(&to_error, QpAttrMask::STATE).unwrap();
     let attr = end.qp.query().unwrap();

@@ -49,6 +49,8 @@ pub struct Limits {
     pub max_mcast_qp_attach: u32,
     /// XRC domains (`max_xrcd`; C programs cannot ask).
     pub max_xrcd: u32,
+    /// Bytes of device memory (`max_dm_size`).
+    pub max_dm_size: u64,
     /// Protection domains (`max_pd`).
     pub max_pd: u32,
     /// READs and atomics that a QP answers at once (`max_qp_rd_atom`).
@@ -76,6 +78,7 @@ impl Default for Limits {
             max_mcast_grp: 8192,
             max_mcast_qp_attach: 1024,
             max_xrcd: 1 << 16,
+            max_dm_size: 64 << 20,
             max_pd: 1 << 20,
             max_qp_rd_atom: 128,
             max_qp_init_rd_atom: 128,

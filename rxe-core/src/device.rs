@@ -13,7 +13,7 @@ use crate::counters::{Counter, CounterValues, Counters};
 use crate::cq::{CompletionChannel, CompletionQueue, CqId, CreateCqError};
 use crate::error::BusyError;
 use crate::event::{AsyncEvent, EventQueue};
-use crate::mem::MemoryTable;
+use crate::mem::{AllocDmError, DeviceMemory, MemoryTable};
 use crate::multicast::{Multicast, MulticastError};
 use crate::pd::PdId;
 use crate::qp::{AddressVector, Mtu, QueuePair};
@@ -86,6 +86,7 @@ pub struct Device {
     memory: MemoryTable,
     ports: Vec<Port>,
     events: Arc<EventQueue>,
+    device_memory_left: Arc<AtomicU64>,
     pds: Mutex<Numbers>,
     cqs: Mutex<Numbers>,
     srqs: Mutex<Numbers>,
@@ -130,6 +131,7 @@ impl Device {
             memory,
             ports,
             events: Arc::new(EventQueue::new(config.limits.max_async_events)),
+            device_memory_left: Arc::new(AtomicU64::new(config.limits.max_dm_size)),
             pds: Mutex::default(),
             cqs: Mutex::default(),
             srqs: Mutex::default(),
@@ -220,6 +222,15 @@ impl Device {
     /// Frees a protection domain that nothing uses any more (`ibv_dealloc_pd`).
     pub fn dealloc_pd(&self, pd: PdId) {
         self.pds.lock().used.remove(&pd.0);
+    }
+
+    /// Allocates device memory whose address is a multiple of 2^`log_align` (`ibv_alloc_dm`).
+    ///
+    /// # Errors
+    ///
+    /// [`AllocDmError`] when there is not so much, or no such alignment.
+    pub fn alloc_dm(&self, length: u64, log_align: u32) -> Result<DeviceMemory, AllocDmError> {
+        DeviceMemory::alloc(&self.device_memory_left, length, log_align)
     }
 
     /// Makes a completion queue (`ibv_create_cq`).

@@ -205,6 +205,7 @@ impl Shard {
         let (mut cx, _) = self.split(key);
         let window = machine.connection.map(|connection| connection.window);
         machine.disconnect(&mut cx);
+        cx.device.memory().forget_qp(qpn);
         if machine.is_ready {
             if self.ready.front() == Some(&key) {
                 self.turn = TURN;

@@ -111,6 +111,12 @@ pub enum WcOpcode {
     BindMw = 5,
     /// A local invalidation.
     LocalInv = 6,
+    /// A FLUSH.
+    Flush = 8,
+    /// An ATOMIC WRITE.
+    AtomicWrite = 9,
+    /// A fast registration (`IB_WC_REG_MR` of the kernel API).
+    RegMr = 10,
     /// A receive that a SEND filled.
     Recv = 1 << 7,
     /// A receive that a WRITE with immediate consumed.
@@ -165,6 +171,11 @@ mod tests {
         assert_eq!(WcStatus::RetryExcErr as u32, 12);
         assert_eq!(WcStatus::RnrRetryExcErr as u32, 13);
         assert_eq!(WcStatus::GeneralErr as u32, 21);
+        assert_eq!(WcOpcode::BindMw as u32, 5);
+        assert_eq!(WcOpcode::LocalInv as u32, 6);
+        assert_eq!(WcOpcode::Flush as u32, 8);
+        assert_eq!(WcOpcode::AtomicWrite as u32, 9);
+        assert_eq!(WcOpcode::RegMr as u32, 10);
         assert_eq!(WcOpcode::Recv as u32, 128);
         assert_eq!(WcOpcode::RecvRdmaWithImm as u32, 129);
         assert_eq!(WcFlags::WITH_INV.bits(), 8);

@@ -18,7 +18,7 @@ fn r24_a_duplicate_whose_memory_is_gone_does_not_hide_the_refusal_behind_it() {
     exchange(&mut a, &mut b);
     assert_eq!(a.completions()[0].status, WcStatus::Success);
 
-    b.device.memory().deregister(b.keys);
+    b.device.memory().deregister(b.keys).unwrap();
     a.post(2, read, 4096, 1000);
     let second = a.transmit();
     first.iter().chain(&second).for_each(|packet| b.receive(packet));
@@ -35,7 +35,7 @@ fn r24_a_duplicate_whose_memory_is_gone_breaks_no_connection() {
     let request = a.transmit();
     request.iter().for_each(|packet| b.receive(packet));
     exchange(&mut a, &mut b);
-    b.device.memory().deregister(b.keys);
+    b.device.memory().deregister(b.keys).unwrap();
     request.iter().for_each(|packet| b.receive(packet));
     exchange(&mut a, &mut b);
     assert_eq!((a.qp.state(), b.qp.state()), (QpState::Rts, QpState::Rts));
@@ -53,7 +53,7 @@ fn r31_a_read_that_is_asked_for_again_in_vain_fails() {
     let request = a.transmit();
     request.iter().for_each(|packet| b.receive(packet));
     assert_eq!(b.transmit().len(), 4, "lost");
-    b.device.memory().deregister(b.keys);
+    b.device.memory().deregister(b.keys).unwrap();
     request.iter().for_each(|packet| b.receive(packet));
     exchange(&mut a, &mut b);
     let [failed] = a.completions()[..] else { panic!("nobody told of the failure") };

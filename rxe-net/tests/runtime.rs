@@ -126,7 +126,7 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         self.runner.destroy_qp(self.qp.qpn()).unwrap();
-        self.device.memory().deregister(self.keys);
+        self.device.memory().deregister(self.keys).unwrap();
         self.device.dealloc_pd(self.pd);
         self.runner.close();
     }

@@ -126,7 +126,7 @@ pub const SEND: SendOp = SendOp::Send { imm: None };
 pub fn attr_to(setup: &Setup, own: &Context, dgid: Gid, peer: Qpn) -> ConnectAttr {
     let av = AddressVector::new(dgid, gid(own, setup.family).gid_index);
     ConnectAttr {
-        access: ALL,
+        access: ALL | AccessFlags::FLUSH_GLOBAL,
         timeout: setup.timeout,
         retry_cnt: setup.retry_cnt,
         rnr_retry: setup.rnr_retry,

@@ -5,20 +5,34 @@
 //! [`MemoryTable::deregister`] has returned, nothing touches the memory any more, and nothing on
 //! the data path takes a lock that belongs to the whole device.
 
+mod device_memory;
+mod fast;
+#[cfg(test)]
+mod model;
+mod objects;
 mod region;
+mod rereg;
 pub mod shared;
+mod window;
 
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rxe_wire::{LKey, RKey};
 
+pub use device_memory::{AllocDmError, DeviceMemory};
+pub use fast::{MapMrError, PAGE_SIZE};
+pub use objects::Mapping;
 pub use region::AccessFlags;
+pub use rereg::{ReregMr, ReregMrError};
 pub use shared::{Backing, DmaBuf, Fault};
+pub use window::{DeallocMwError, MwBind, MwType};
 
 use crate::pd::PdId;
 use crate::rng::SecretRng;
-use region::Region;
+pub(crate) use objects::Holder;
+use objects::Objects;
+pub(crate) use region::Region;
 
 /// Slots allocated at a time; the table grows by whole chunks, which never move.
 const CHUNK: usize = 1024;
@@ -37,6 +51,12 @@ pub enum AccessFault {
     /// The registration belongs to another protection domain.
     #[error("key 0x{key:08x} belongs to another protection domain than the queue pair")]
     OtherPd {
+        /// The key that was given.
+        key: u32,
+    },
+    /// The window is for another queue pair.
+    #[error("key 0x{key:08x} is a window for another queue pair")]
+    OtherQp {
         /// The key that was given.
         key: u32,
     },
@@ -98,6 +118,15 @@ pub enum RegMrError {
         /// The access asked for.
         access: AccessFlags,
     },
+    /// Persistence was asked for, which no memory here is known to have.
+    #[error("{access:?}: this memory is not known to be persistent; do without FLUSH_PERSISTENT")]
+    NotPersistent {
+        /// The access asked for.
+        access: AccessFlags,
+    },
+    /// The memory is of another device than the protection domain.
+    #[error("the memory belongs to another context than the protection domain: allocate it there")]
+    OtherDevice,
     /// The device's limit of registrations is reached.
     #[error("all {max} memory regions of the device are in use: deregister some, or raise max_mr")]
     TooMany {
@@ -111,11 +140,76 @@ impl RegMrError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::TooMany { .. } => crate::errno::ENOMEM,
-            Self::OutOfBounds { .. } | Self::Wraps { .. } | Self::NeedsLocalWrite { .. } => {
-                crate::errno::EINVAL
-            }
+            Self::OutOfBounds { .. }
+            | Self::Wraps { .. }
+            | Self::NeedsLocalWrite { .. }
+            | Self::NotPersistent { .. }
+            | Self::OtherDevice => crate::errno::EINVAL,
         }
     }
+}
+
+/// Why a registration cannot be ended (`ibv_dereg_mr`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeregMrError {
+    /// There is none with this key.
+    #[error("key {key} is not registered")]
+    NoSuchKey {
+        /// The key that was given.
+        key: LKey,
+    },
+    /// Windows are bound to it (R42).
+    #[error("{windows} memory windows are bound to key {key}: unbind, invalidate or free them")]
+    WindowsBound {
+        /// The key that was given.
+        key: LKey,
+        /// How many windows.
+        windows: usize,
+    },
+}
+
+impl DeregMrError {
+    /// The errno that `ibv_dereg_mr` returns.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::NoSuchKey { .. } => crate::errno::EINVAL,
+            Self::WindowsBound { .. } => crate::errno::EBUSY,
+        }
+    }
+}
+
+/// Why a work request on keys cannot be carried out; it is told by the status of its completion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum KeyError {
+    #[error("key 0x{key:08x} is not the key of anything now")]
+    NoSuchKey { key: u32 },
+    #[error("key 0x{key:08x} is not that of {needed}")]
+    WrongKind { key: u32, needed: &'static str },
+    #[error("key 0x{key:08x} belongs to another protection domain than the queue pair")]
+    OtherPd { key: u32 },
+    #[error("key 0x{key:08x} is a window that another queue pair has bound")]
+    OtherQp { key: u32 },
+    #[error("key 0x{key:08x} is valid already: invalidate it first")]
+    NotFree { key: u32 },
+    #[error("no memory was mapped to key 0x{key:08x}")]
+    NotMapped { key: u32 },
+    #[error("{windows} memory windows are bound to key 0x{key:08x}")]
+    WindowsBound { key: u32, windows: usize },
+    #[error("0x{key:08x} is to be the key of window {window}: only the low byte may be another")]
+    OtherSlot { key: u32, window: RKey },
+    #[error("key 0x{key:08x}: a window of type 1 cannot be zero-based")]
+    ZeroBasedType1 { key: u32 },
+    #[error("key 0x{key:08x}: a window of type 2 is not bound to nothing, but invalidated")]
+    EmptyType2 { key: u32 },
+    #[error("no window can be bound to key 0x{key:08x}, which is zero-based")]
+    ZeroBasedRegion { key: u32 },
+    #[error("{access:?}: a window can only allow {max:?}")]
+    Access { access: AccessFlags, max: AccessFlags },
+    #[error(transparent)]
+    Region(#[from] AccessFault),
+    #[error(transparent)]
+    Registration(#[from] RegMrError),
 }
 
 /// The keys of a registration (`lkey` and `rkey` of `struct ibv_mr`).
@@ -139,11 +233,25 @@ struct Allocator {
     rng: SecretRng,
 }
 
+impl Allocator {
+    /// A variant other than the slot's last, so that a key just freed never matches again.
+    fn variant(&mut self, last: Option<u8>) -> u8 {
+        loop {
+            let variant = self.rng.byte();
+            if Some(variant) != last {
+                return variant;
+            }
+        }
+    }
+}
+
 /// All registrations of a device.
 #[derive(Debug)]
 pub struct MemoryTable {
     chunks: Box<[OnceLock<Box<[Slot]>>]>,
     allocator: Mutex<Allocator>,
+    /// Taken before the lock of a slot.
+    objects: Mutex<Objects>,
     max: u32,
 }
 
@@ -157,11 +265,14 @@ impl MemoryTable {
             // R44: 24 bits of index, so keys stay unique as far as the limit goes.
             // Index 0 stays unused: a key of 0 is what programs pass when they have none.
             allocator: Mutex::new(Allocator { free: Vec::new(), next: 1, rng }),
+            objects: Mutex::default(),
             max,
         }
     }
 
     /// Registers `length` bytes of `backing` from `offset` on, under the addresses from `iova` on.
+    ///
+    /// With [`AccessFlags::ZERO_BASED`] the addresses count from 0, whatever `iova` is.
     ///
     /// Counterpart of `ibv_reg_mr_iova2`.
     ///
@@ -178,46 +289,119 @@ impl MemoryTable {
         iova: u64,
         access: AccessFlags,
     ) -> Result<MrKeys, RegMrError> {
-        let size = backing.len();
-        let inside = usize::try_from(length)
-            .ok()
-            .and_then(|length| offset.checked_add(length))
-            .is_some_and(|end| end <= size);
-        if !inside {
-            return Err(RegMrError::OutOfBounds { offset, length, size });
-        }
-        if iova.checked_add(length).is_none() {
-            return Err(RegMrError::Wraps { iova, length });
-        }
-        if access.intersects(AccessFlags::REMOTE_CHANGES)
-            && !access.contains(AccessFlags::LOCAL_WRITE)
-        {
-            return Err(RegMrError::NeedsLocalWrite { access });
-        }
+        let iova = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova };
+        check_range(&*backing, offset, length, iova)?;
+        check_access(access)?;
+        self.insert(pd, iova, length, access, (Some(backing), offset))
+    }
+
+    /// Makes a region without memory, for the host's own requests alone: it reads as zeros, and
+    /// what is written to it vanishes (`ibv_alloc_null_mr`). Its addresses are all there are.
+    ///
+    /// # Errors
+    ///
+    /// [`RegMrError::TooMany`].
+    pub fn alloc_null_mr(&self, pd: PdId) -> Result<MrKeys, RegMrError> {
+        self.insert(pd, 0, u64::MAX, AccessFlags::LOCAL_WRITE, (None, 0))
+    }
+
+    fn insert(
+        &self,
+        pd: PdId,
+        iova: u64,
+        length: u64,
+        access: AccessFlags,
+        (backing, offset): (Option<Arc<dyn Backing>>, usize),
+    ) -> Result<MrKeys, RegMrError> {
         // R55: nothing fails behind this.
         let (index, variant) = self.allocate()?;
-        let region = Region { variant, pd, iova, length, access, offset, backing };
-        let slot = self.slot_or_grow(index);
-        *slot.0.write() = Some(region);
+        let (access, qpn) = (access | Region::LOCAL, None);
+        self.fill(index, Region { variant, pd, qpn, iova, length, access, offset, backing });
         let key = index << 8 | u32::from(variant);
         Ok(MrKeys { lkey: LKey::new(key), rkey: RKey::new(key) })
     }
 
-    /// Ends a registration; waits for the copies that are under way.
+    /// The low byte of a new key in place of one that ends in `last`.
+    fn another_variant(&self, last: u8) -> u8 {
+        self.allocator.lock().variant(Some(last))
+    }
+
+    /// Ends a registration; waits for the copies that are under way (`ibv_dereg_mr`).
     ///
-    /// Returns whether there was one. Counterpart of `ibv_dereg_mr`.
-    pub fn deregister(&self, keys: MrKeys) -> bool {
-        let key = keys.lkey.get();
-        let Some(slot) = self.slot(key >> 8) else { return false };
-        let mut guard = slot.0.write();
-        if guard.as_ref().is_none_or(|region| u32::from(region.variant) != key & 0xff) {
-            return false;
+    /// # Errors
+    ///
+    /// [`DeregMrError`] when there is no such registration, or windows are bound to it (R42);
+    /// nothing has changed then.
+    pub fn deregister(&self, keys: MrKeys) -> Result<(), DeregMrError> {
+        let mut objects = self.objects.lock();
+        let windows = objects.of_region(keys.lkey.get() >> 8).len();
+        if windows > 0 {
+            return Err(DeregMrError::WindowsBound { key: keys.lkey, windows });
         }
-        let region = guard.take();
-        drop(guard);
+        self.end(&mut objects, keys)
+    }
+
+    /// Ends a registration with all windows that are bound to it: nothing touches the memory any
+    /// more, by any key, once it has returned.
+    ///
+    /// # Errors
+    ///
+    /// [`DeregMrError::NoSuchKey`].
+    pub fn revoke(&self, keys: MrKeys) -> Result<(), DeregMrError> {
+        let mut objects = self.objects.lock();
+        self.end(&mut objects, keys)?;
+        for window in objects.of_region(keys.lkey.get() >> 8).to_vec() {
+            self.unbind(&mut objects, window);
+        }
+        Ok(())
+    }
+
+    fn end(&self, objects: &mut Objects, keys: MrKeys) -> Result<(), DeregMrError> {
+        let key = keys.lkey.get();
+        let index = key >> 8;
+        let is_fast = objects.fast.get(&index).is_some_and(|region| region.key == key);
+        let is_valid = self.slot(index).is_some_and(|slot| {
+            let guard = slot.0.read();
+            guard.as_ref().is_some_and(|region| {
+                region.access.contains(Region::LOCAL) && u32::from(region.variant) == key & 0xff
+            })
+        });
+        if !is_fast && !is_valid {
+            return Err(DeregMrError::NoSuchKey { key: keys.lkey });
+        }
+        objects.fast.remove(&index);
+        self.empty(index);
+        self.release(key);
+        Ok(())
+    }
+
+    /// The key that a window or a region for fast registration has now, or had last, by any key
+    /// that it ever had.
+    pub fn current_key(&self, key: RKey) -> Option<RKey> {
+        let (objects, index) = (self.objects.lock(), key.get() >> 8);
+        let window = objects.windows.get(&index).map(|window| window.key);
+        let region = objects.fast.get(&index).map(|region| region.key);
+        window.or(region).map(RKey::new)
+    }
+
+    /// Lets a slot's memory be accessed.
+    fn fill(&self, index: u32, region: Region) {
+        *self.slot_or_grow(index).0.write() = Some(region);
+    }
+
+    /// Ends all access by a slot; waits for the copies that are under way.
+    fn empty(&self, index: u32) {
+        let region = self.slot(index).and_then(|slot| slot.0.write().take());
         drop(region);
+    }
+
+    fn is_filled(&self, index: u32) -> bool {
+        self.slot(index).is_some_and(|slot| slot.0.read().is_some())
+    }
+
+    /// Frees the slot of the last key that it had.
+    fn release(&self, key: u32) {
         self.allocator.lock().free.push((key >> 8, key as u8));
-        true
     }
 
     fn allocate(&self) -> Result<(u32, u8), RegMrError> {
@@ -230,12 +414,7 @@ impl MemoryTable {
             }
             None => return Err(RegMrError::TooMany { max: self.max }),
         };
-        // A variant other than the slot's last, so that a key just freed never matches again.
-        let mut variant = allocator.rng.byte();
-        while Some(variant) == last {
-            variant = allocator.rng.byte();
-        }
-        Ok((index, variant))
+        Ok((index, allocator.variant(last)))
     }
 
     fn slot_or_grow(&self, index: u32) -> &Slot {
@@ -262,19 +441,8 @@ impl MemoryTable {
         len: u64,
         needed: AccessFlags,
     ) -> Result<Span<'_>, AccessFault> {
-        let Some(slot) = self.slot(key >> 8) else { return Err(AccessFault::NoSuchKey { key }) };
-        let guard = slot.0.read();
+        let guard = self.admit(key, pd, needed)?;
         let Some(region) = guard.as_ref() else { return Err(AccessFault::NoSuchKey { key }) };
-        if u32::from(region.variant) != key & 0xff {
-            return Err(AccessFault::NoSuchKey { key });
-        }
-        if region.pd != pd {
-            return Err(AccessFault::OtherPd { key });
-        }
-        // R32: what is asked for must be a subset of what was granted.
-        if !region.access.contains(needed) {
-            return Err(AccessFault::NotAllowed { key, allowed: region.access, needed });
-        }
         // R33: in u64, without wrapping; `iova + length` was checked when it was registered.
         let start = addr.checked_sub(region.iova);
         let inside = start
@@ -287,13 +455,108 @@ impl MemoryTable {
         let offset = region.offset + start as usize;
         Ok(Span { guard, offset })
     }
+
+    /// Checks a key, whatever the range.
+    #[inline]
+    fn admit(
+        &self,
+        key: u32,
+        pd: PdId,
+        needed: AccessFlags,
+    ) -> Result<RwLockReadGuard<'_, Option<Region>>, AccessFault> {
+        let Some(slot) = self.slot(key >> 8) else { return Err(AccessFault::NoSuchKey { key }) };
+        let guard = slot.0.read();
+        let Some(region) = guard.as_ref() else { return Err(AccessFault::NoSuchKey { key }) };
+        if u32::from(region.variant) != key & 0xff {
+            return Err(AccessFault::NoSuchKey { key });
+        }
+        if region.pd != pd {
+            return Err(AccessFault::OtherPd { key });
+        }
+        // R32: what is asked for must be a subset of what was granted.
+        if !region.access.contains(needed) {
+            let (allowed, needed) = (region.access - Region::LOCAL, needed - Region::LOCAL);
+            return Err(AccessFault::NotAllowed { key, allowed, needed });
+        }
+        Ok(guard)
+    }
+}
+
+impl MemoryTable {
+    /// As [`access`](Self::access), for a peer of a queue pair: a window of type 2 is for its own
+    /// one alone.
+    #[inline]
+    pub(crate) fn access_for(
+        &self,
+        holder: Holder,
+        key: u32,
+        addr: u64,
+        len: u64,
+        needed: AccessFlags,
+    ) -> Result<Span<'_>, AccessFault> {
+        self.access(key, holder.pd, addr, len, needed)?.checked_for(holder, key)
+    }
+
+    /// As [`access_for`](Self::access_for), for all that the key gives access to.
+    pub(crate) fn access_all_for(
+        &self,
+        holder: Holder,
+        key: u32,
+        needed: AccessFlags,
+    ) -> Result<Span<'_>, AccessFault> {
+        let guard = self.admit(key, holder.pd, needed)?;
+        let offset = guard.as_ref().map_or(0, |region| region.offset);
+        Span { guard, offset }.checked_for(holder, key)
+    }
+}
+
+/// Checks a range of memory and the addresses that it is to go by.
+fn check_range(
+    backing: &dyn Backing,
+    offset: usize,
+    length: u64,
+    iova: u64,
+) -> Result<(), RegMrError> {
+    let size = backing.len();
+    let inside = usize::try_from(length)
+        .ok()
+        .and_then(|length| offset.checked_add(length))
+        .is_some_and(|end| end <= size);
+    if !inside {
+        return Err(RegMrError::OutOfBounds { offset, length, size });
+    }
+    // R33.
+    if iova.checked_add(length).is_none() {
+        return Err(RegMrError::Wraps { iova, length });
+    }
+    Ok(())
+}
+
+/// Checks that access flags do not contradict each other.
+fn check_access(access: AccessFlags) -> Result<(), RegMrError> {
+    if access.intersects(AccessFlags::REMOTE_CHANGES) && !access.contains(AccessFlags::LOCAL_WRITE)
+    {
+        return Err(RegMrError::NeedsLocalWrite { access });
+    }
+    // rdma_rxe too refuses it for memory that is not persistent.
+    if access.contains(AccessFlags::FLUSH_PERSISTENT) {
+        return Err(RegMrError::NotPersistent { access });
+    }
+    Ok(())
 }
 
 /// What an atomic does to eight bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Atomic {
-    CompareSwap { compare: u64, swap: u64 },
-    FetchAdd { add: u64 },
+    CompareSwap {
+        compare: u64,
+        swap: u64,
+    },
+    FetchAdd {
+        add: u64,
+    },
+    /// ATOMIC WRITE: the bytes as they come.
+    Store([u8; 8]),
 }
 
 /// Checked registered bytes; as long as it lives, deregistration waits.
@@ -303,7 +566,27 @@ pub(crate) struct Span<'a> {
     offset: usize,
 }
 
+impl<'a> Span<'a> {
+    #[inline]
+    fn checked_for(self, holder: Holder, key: u32) -> Result<Self, AccessFault> {
+        match self.guard.as_ref().and_then(|region| region.qpn) {
+            Some(qpn) if qpn != holder.qpn => Err(AccessFault::OtherQp { key }),
+            _ => Ok(self),
+        }
+    }
+}
+
 impl Span<'_> {
+    /// The memory; `None` for the region that has none.
+    fn backing(&self) -> Option<&dyn Backing> {
+        self.guard.as_ref()?.backing.as_deref()
+    }
+
+    /// The region, and the offset of the span's first byte within its backing.
+    fn place(&self) -> Option<(&Region, usize)> {
+        Some((self.guard.as_ref()?, self.offset))
+    }
+
     /// Copies the first bytes of the span out into `to`.
     pub(crate) fn read(&self, to: &mut [u8]) -> Result<(), AccessFault> {
         self.read_at(0, to)
@@ -311,26 +594,36 @@ impl Span<'_> {
 
     /// Copies bytes of the span from `skip` on out into `to`; the caller keeps within the span.
     pub(crate) fn read_at(&self, skip: usize, to: &mut [u8]) -> Result<(), AccessFault> {
-        let Some(region) = self.guard.as_ref() else { return Ok(()) };
-        Ok(shared::read(&*region.backing, self.offset + skip, to)?)
+        let Some(backing) = self.backing() else {
+            to.fill(0);
+            return Ok(());
+        };
+        Ok(shared::read(backing, self.offset + skip, to)?)
     }
 
     /// Copies `from` into the first bytes of the span.
     pub(crate) fn write(&self, from: &[u8]) -> Result<(), AccessFault> {
-        let Some(region) = self.guard.as_ref() else { return Ok(()) };
-        Ok(shared::write(&*region.backing, self.offset, from)?)
+        let Some(backing) = self.backing() else { return Ok(()) };
+        Ok(shared::write(backing, self.offset, from)?)
     }
 
     /// Does an atomic on the first eight bytes of the span, and gives what they held.
     pub(crate) fn atomic(&self, operation: Atomic) -> Result<u64, AccessFault> {
-        let Some(region) = self.guard.as_ref() else { return Ok(0) };
-        let backing = &*region.backing;
+        let Some(backing) = self.backing() else { return Ok(0) };
         Ok(match operation {
             Atomic::CompareSwap { compare, swap } => {
                 shared::compare_swap(backing, self.offset, compare, swap)
             }
             Atomic::FetchAdd { add } => shared::fetch_add(backing, self.offset, add),
+            Atomic::Store(bytes) => shared::store(backing, self.offset, bytes).map(|()| 0),
         }?)
+    }
+
+    /// Makes all that was written before visible to everybody (FLUSH to global visibility).
+    pub(crate) fn flush(&self) {
+        // What is copied into memory is in the caches, which are coherent: what is left to do is
+        // to order it before everything that comes after.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     }
 }
 
@@ -383,8 +676,10 @@ mod tests {
     fn stale_keys_are_refused() {
         let table = table(1);
         let first = region(&table, 64, 0, AccessFlags::empty());
-        assert!(table.deregister(first));
-        assert!(!table.deregister(first), "a second time there is nothing to end");
+        assert_eq!(table.deregister(first), Ok(()));
+        let again = table.deregister(first);
+        assert_eq!(again, Err(DeregMrError::NoSuchKey { key: first.lkey }));
+        assert_eq!(again.unwrap_err().errno(), crate::errno::EINVAL);
         let second = region(&table, 64, 0, AccessFlags::empty());
         assert_ne!(first.lkey, second.lkey);
         assert!(table.access(first.lkey.get(), PD, 0, 1, AccessFlags::empty()).is_err());

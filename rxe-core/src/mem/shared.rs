@@ -221,6 +221,16 @@ pub fn fetch_add(memory: &(impl Backing + ?Sized), offset: usize, add: u64) -> R
     Ok(word(memory, offset)?.fetch_add(add, Ordering::AcqRel))
 }
 
+/// Stores eight bytes at `offset` at once: nobody sees a part of them.
+///
+/// # Errors
+///
+/// As [`compare_swap`].
+pub fn store(memory: &(impl Backing + ?Sized), offset: usize, bytes: [u8; 8]) -> Result<(), Fault> {
+    word(memory, offset)?.store(u64::from_ne_bytes(bytes), Ordering::Release);
+    Ok(())
+}
+
 /// Copies registered bytes from `offset` on out into `to`.
 ///
 /// # Errors
@@ -476,9 +486,12 @@ mod tests {
         assert_eq!(compare_swap(&memory, 8, 2, 7), Ok(1), "not what it holds");
         assert_eq!(compare_swap(&memory, 8, 1, 7), Ok(1));
         assert_eq!(memory.load_u64(8), Ok(7));
+        assert_eq!(store(&memory, 8, [1, 2, 3, 4, 5, 6, 7, 8]), Ok(()));
+        assert_eq!(memory.load_u64(8), Ok(u64::from_ne_bytes([1, 2, 3, 4, 5, 6, 7, 8])));
         for offset in [1, 4, 12, 16, usize::MAX - 7] {
             assert!(fetch_add(&memory, offset, 1).is_err(), "{offset}");
             assert!(compare_swap(&memory, offset, 0, 1).is_err(), "{offset}");
+            assert!(store(&memory, offset, [1; 8]).is_err(), "{offset}");
         }
         // From several threads, nothing is lost.
         std::thread::scope(|scope| {

@@ -7,8 +7,8 @@ use crate::counters::Counter;
 use crate::mem::MemoryTable;
 use crate::pd::PdId;
 use crate::wc::WcStatus;
-use crate::wq::scatter;
 use crate::wq::send::{SendWqe, Started, WqeData};
+use crate::wq::{SendOp, scatter};
 
 /// What the completer works with, borrowed from the queue pair and its shard.
 #[derive(Debug)]
@@ -221,6 +221,13 @@ fn take_response(
         Some(ack) if wqe.op.atomic_target().is_some() => {
             // Big-endian on the wire, a number of this host in its memory, as rdma_rxe has it.
             store(cx, wqe, 0, &ack.original.to_ne_bytes())
+        }
+        // It brings nothing, but says that it is done.
+        None if matches!(wqe.op, SendOp::AtomicWrite { .. } | SendOp::Flush { .. })
+            && packet.info().position == Position::Only
+            && packet.payload().is_empty() =>
+        {
+            Ok(())
         }
         _ => Err(WcStatus::BadRespErr),
     }

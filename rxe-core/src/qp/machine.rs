@@ -214,29 +214,36 @@ impl Machine {
             return Emit::Idle;
         }
         let resends = self.send.early_resend == EarlyResend::Due || self.send.is_rewound();
-        let Some(requester_cx) = requester_context(&self.qp, &self.attr, cx, connection) else {
-            return Emit::Idle;
-        };
-        if self.is_silent(requester_cx.window) && !resends {
-            return Emit::Idle;
-        }
         let is_reliable = self.qp.qp_type().is_reliable();
-        let emit = if is_reliable {
-            self.requester.poll_packet(&requester_cx, &mut self.send, buf)
-        } else {
-            uc::poll_packet(&requester_cx, &mut self.send, buf)
-        };
-        match emit {
-            Emit::Packet(_) if !is_reliable => self.complete_sent(cx),
-            Emit::Packet(_) => {
-                self.sync_window(cx);
-                self.start_timers(cx);
+        loop {
+            let Some(requester_cx) = requester_context(&self.qp, &self.attr, cx, connection) else {
+                return Emit::Idle;
+            };
+            if self.is_silent(requester_cx.window) && !resends {
+                return Emit::Idle;
             }
-            // R8: a request that failed here completes once it is the oldest.
-            Emit::Idle => self.fail_if_front_failed(cx),
-            Emit::NoRoom(_) | Emit::Notification(_) => {}
+            let emit = if is_reliable {
+                self.requester.poll_packet(&requester_cx, &mut self.send, buf)
+            } else {
+                uc::poll_packet(&requester_cx, &mut self.send, buf)
+            };
+            match emit {
+                Emit::Packet(_) if !is_reliable => self.complete_sent(cx),
+                Emit::Packet(_) => {
+                    self.sync_window(cx);
+                    self.start_timers(cx);
+                }
+                // What is behind it may send.
+                Emit::Local => {
+                    self.carry_out(cx.device.memory());
+                    continue;
+                }
+                // R8: a request that failed here completes once it is the oldest.
+                Emit::Idle => self.fail_if_front_failed(cx),
+                Emit::NoRoom(_) | Emit::Notification(_) => {}
+            }
+            return emit;
         }
-        emit
     }
 
     /// Goes on with the run that [`Self::poll_packet`] has begun, while the next packets are like

@@ -4,6 +4,7 @@ pub mod attr;
 pub(crate) mod completer;
 mod datagram;
 mod dcqcn;
+mod local;
 pub(crate) mod machine;
 pub(crate) mod modify;
 mod notify;

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use super::attr::{QpState, QpType};
 use crate::cq::{CompletionQueue, Pushed};
 use crate::error::CreateQpError;
+use crate::mem::Holder;
 use crate::pd::PdId;
 use crate::srq::SharedReceiveQueue;
 use crate::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
@@ -185,6 +186,11 @@ impl QueuePair {
         self.init.pd
     }
 
+    /// Who it is where keys are concerned.
+    pub(crate) fn holder(&self) -> Holder {
+        Holder { pd: self.init.pd, qpn: self.qpn }
+    }
+
     /// Its capacities; those of receives are 0 where they come from a shared queue.
     pub fn caps(&self) -> &QpCaps {
         &self.init.caps
@@ -226,9 +232,32 @@ impl QueuePair {
     ///
     /// [`PostSendError`]; the request was not taken, and nothing changed.
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostSendError> {
+        self.post_send_list(std::slice::from_ref(wr)).map_err(|(_, error)| error)
+    }
+
+    /// Posts a list of send requests, which nothing of other threads comes between
+    /// (`ibv_post_send`).
+    ///
+    /// The shard must be kicked afterwards, after an error too.
+    ///
+    /// # Errors
+    ///
+    /// The index of the first request that was not taken, and why; those before it were, those
+    /// after it were not (R13).
+    pub fn post_send_list(&self, wrs: &[SendWr<'_>]) -> Result<(), (usize, PostSendError)> {
+        let mut posted = self.posted.lock();
+        for (index, wr) in wrs.iter().enumerate() {
+            let wqe = self.prepare_send(wr).map_err(|error| (index, error))?;
+            self.outstanding.fetch_add(1, Ordering::AcqRel);
+            posted.push_back(wqe);
+        }
+        Ok(())
+    }
+
+    /// The queue's copy of a send request, if it can be taken now; the queue is locked.
+    fn prepare_send(&self, wr: &SendWr<'_>) -> Result<SendWqe, PostSendError> {
         let init = &self.init;
         let wqe = SendWqe::prepare(wr, init.qp_type, &init.caps, init.signal_all)?;
-        let mut posted = self.posted.lock();
         let state = self.state();
         if !matches!(state, QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err) {
             return Err(PostSendError::State { state });
@@ -237,9 +266,7 @@ impl QueuePair {
         if self.outstanding.load(Ordering::Acquire) >= max {
             return Err(PostSendError::Full { max });
         }
-        self.outstanding.fetch_add(1, Ordering::AcqRel);
-        posted.push_back(wqe);
-        Ok(())
+        Ok(wqe)
     }
 
     /// Posts a receive request (`ibv_post_recv`); true when the shard must be kicked, since the QP
@@ -249,18 +276,31 @@ impl QueuePair {
     ///
     /// [`PostRecvError`]; the request was not taken, and nothing changed.
     pub fn post_recv(&self, wr: RecvWr<'_>) -> Result<bool, PostRecvError> {
+        self.post_recv_list(&[wr]).map_err(|(_, error)| error)
+    }
+
+    /// Posts a list of receive requests, which nothing of other threads comes between
+    /// (`ibv_post_recv`); true when the shard must be kicked, as by [`Self::post_recv`].
+    ///
+    /// # Errors
+    ///
+    /// The index of the first request that was not taken, and why; those before it were, those
+    /// after it were not (R13). The shard must be kicked then too.
+    pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<bool, (usize, PostRecvError)> {
         if self.init.srq.is_some() {
-            return Err(PostRecvError::Shared);
+            return Err((0, PostRecvError::Shared));
         }
         if self.init.recv_cq.is_none() {
-            return Err(PostRecvError::Unsupported { qp_type: self.init.qp_type });
+            return Err((0, PostRecvError::Unsupported { qp_type: self.init.qp_type }));
         }
         let mut receives = self.receives.lock();
         let state = self.state();
         if state == QpState::Reset {
-            return Err(PostRecvError::State { state });
+            return Err((0, PostRecvError::State { state }));
         }
-        receives.post(wr)?;
+        for (index, wr) in wrs.iter().enumerate() {
+            receives.post(*wr).map_err(|error| (index, error))?;
+        }
         Ok(state == QpState::Err)
     }
 

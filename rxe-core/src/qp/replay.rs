@@ -34,6 +34,11 @@ pub(crate) struct AtomicRecord {
 pub(crate) enum Record {
     Read(ReadRecord),
     Atomic(AtomicRecord),
+    /// An ATOMIC WRITE or a FLUSH, which is answered by nothing but its being done.
+    Done {
+        psn: Psn,
+        msn: Msn,
+    },
 }
 
 /// The last READs and atomics, as many as the peer may have outstanding.
@@ -80,7 +85,15 @@ impl ReplayRing {
     pub(crate) fn find_atomic(&self, psn: Psn) -> Option<AtomicRecord> {
         self.records.iter().rev().find_map(|record| match *record {
             Record::Atomic(record) if record.psn == psn => Some(record),
-            Record::Atomic(_) | Record::Read(_) => None,
+            Record::Atomic(_) | Record::Read(_) | Record::Done { .. } => None,
+        })
+    }
+
+    /// The MSN of the ATOMIC WRITE or FLUSH that a duplicate repeats.
+    pub(crate) fn find_done(&self, psn: Psn) -> Option<Msn> {
+        self.records.iter().rev().find_map(|record| match *record {
+            Record::Done { psn: done, msn } if done == psn => Some(msn),
+            Record::Atomic(_) | Record::Read(_) | Record::Done { .. } => None,
         })
     }
 }

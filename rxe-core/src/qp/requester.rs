@@ -1,7 +1,7 @@
 //! The requester: builds request packets from the send queue, new ones and those to resend.
 
-use rxe_wire::hdr::{AtomicEth, Bth, ImmDt, Reth, Xrceth};
-use rxe_wire::{Opcode, PKey, Position, Psn, Qpn, Service};
+use rxe_wire::hdr::{AtomicEth, Bth, Feth, FlushSelectivity, Ieth, ImmDt, Reth, Xrceth};
+use rxe_wire::{Headers, Opcode, PKey, Position, Psn, Qpn, RKey, Service};
 
 use super::run::RunBuf;
 use super::send_queue::{EarlyResend, SendQueue};
@@ -11,7 +11,7 @@ use crate::time::Instant;
 use crate::wc::WcStatus;
 use crate::window::{Load, PeerWindow};
 use crate::wq::send::{SendOp, SendWqe, Started, WqeData};
-use crate::wq::{RemoteAddr, gather, gather_span};
+use crate::wq::{FlushLevel, RemoteAddr, gather, gather_span};
 
 /// The least number of packets in a row that ask for no acknowledgement, unless the window is full.
 const UNACKNOWLEDGED_RUN: u32 = 15;
@@ -39,6 +39,8 @@ pub(crate) enum Emit {
     Packet(usize),
     /// A congestion notification packet of so many bytes stands there.
     Notification(usize),
+    /// The request at the cursor is to be carried out here.
+    Local,
     /// There is nothing to send now; an acknowledgement, a timer or a post changes that.
     Idle,
     /// The window to the peer has no room for so much.
@@ -76,13 +78,21 @@ impl Requester {
             return Emit::Idle;
         }
         match wqe.op {
-            SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
-                self.poll_answered(cx, queue, buf)
-            }
-            // Datagrams do not come here.
-            SendOp::Send { .. } | SendOp::SendTo { .. } | SendOp::Write { .. } => {
+            SendOp::Read { .. }
+            | SendOp::CompareSwap { .. }
+            | SendOp::FetchAdd { .. }
+            | SendOp::AtomicWrite { .. }
+            | SendOp::Flush { .. } => self.poll_answered(cx, queue, buf),
+            SendOp::Send { .. } | SendOp::Write { .. } | SendOp::SendInvalidate { .. } => {
                 self.poll_data(cx, queue, buf)
             }
+            // R10: an invalidation waits for all requests before it.
+            SendOp::LocalInvalidate { .. } if queue.cursor.index > 0 => Emit::Idle,
+            SendOp::LocalInvalidate { .. } | SendOp::RegisterMr { .. } | SendOp::BindMw { .. } => {
+                Emit::Local
+            }
+            // Datagrams do not come here.
+            SendOp::SendTo { .. } => Emit::Idle,
         }
     }
 
@@ -117,7 +127,7 @@ impl Requester {
         }
     }
 
-    /// An atomic, or a READ request for what is missing of the current chunk (R1).
+    /// An atomic or FLUSH, or a READ request for what is missing of the current chunk (R1).
     fn poll_answered(
         &mut self,
         cx: &RequesterContext<'_>,
@@ -320,9 +330,20 @@ fn build_answered(
         SendOp::Read { remote } => {
             return build_read(cx, wqe, remote, started, packet, count, buf);
         }
-        SendOp::Send { .. } | SendOp::SendTo { .. } | SendOp::Write { .. } => {
-            return Err(WcStatus::LocQpOpErr);
+        SendOp::AtomicWrite { .. } => return build_data(cx, wqe, started, packet, true, buf),
+        SendOp::Flush { remote, length, placement, level } => {
+            let bth = header(cx, Opcode::RC_FLUSH, psn, 0, true, false);
+            let selectivity = match level {
+                FlushLevel::Range => FlushSelectivity::Range,
+                FlushLevel::Region => FlushSelectivity::MemoryRegion,
+            };
+            let feth = Some(Feth { placement, selectivity, reserved: 0 });
+            let reth = Some(Reth { va: remote.addr, rkey: remote.rkey, len: length });
+            let xrceth = wqe.srqn.map(|srqn| Xrceth { srqn, reserved: 0 });
+            let headers = Headers { xrceth, feth, reth, ..Headers::new(bth) };
+            return headers.write(buf).map_err(|_| WcStatus::GeneralErr);
         }
+        _ => return Err(WcStatus::LocQpOpErr),
     };
     let bth = header(cx, opcode, psn, 0, true, false);
     let atomic = AtomicEth { va, rkey, swap_or_add, compare };
@@ -391,14 +412,14 @@ fn write_data(
     let payload_len = (wqe.length as usize - offset).min(cx.mtu);
     let pad = payload_len.wrapping_neg() & 3;
     let position = position(packet, started.packets);
-    let (opcode, reth, imm) = data_headers(wqe, position);
+    let (opcode, reth, trailer) = data_headers(wqe, position);
     // A solicited event is asked for by the last packet of a message that takes a receive.
-    let takes_receive = imm.is_some() || matches!(wqe.op, SendOp::Send { .. });
+    let takes_receive = trailer.is_some() || matches!(wqe.op, SendOp::Send { .. });
     let solicited = wqe.solicited && position.is_end() && takes_receive;
     let psn = started.first_psn.plus(packet);
     let bth = header(cx, opcode, psn, pad as u8, ack_req, solicited);
     let too_short = WcStatus::GeneralErr;
-    let headers = write_headers(buf, &bth, wqe.srqn, reth, imm).ok_or(too_short)?;
+    let headers = write_headers(buf, &bth, wqe.srqn, reth, trailer).ok_or(too_short)?;
     let end = headers + payload_len;
     fill(buf.get_mut(headers..end).ok_or(too_short)?)?;
     // R59: the pad is covered by the iCRC, so it must be ours to define.
@@ -421,15 +442,25 @@ fn write_middle(
     Ok(end)
 }
 
-/// Opcode and extended headers of a SEND or WRITE packet.
-fn data_headers(wqe: &SendWqe, position: Position) -> (Opcode, Option<Reth>, Option<u32>) {
-    let imm = match wqe.op {
-        SendOp::Send { imm } | SendOp::Write { imm, .. } if position.is_end() => imm,
+/// The last header of a message's last packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Trailer {
+    Imm(u32),
+    Invalidate(RKey),
+}
+
+/// Opcode and extended headers of a SEND, WRITE or ATOMIC WRITE packet.
+fn data_headers(wqe: &SendWqe, position: Position) -> (Opcode, Option<Reth>, Option<Trailer>) {
+    let trailer = match wqe.op {
+        SendOp::Send { imm } | SendOp::Write { imm, .. } if position.is_end() => {
+            imm.map(Trailer::Imm)
+        }
+        SendOp::SendInvalidate { rkey } if position.is_end() => Some(Trailer::Invalidate(rkey)),
         _ => None,
     };
     match wqe.op {
         SendOp::Write { remote, .. } => {
-            let opcode = match (position, imm) {
+            let opcode = match (position, trailer) {
                 (Position::First, _) => Opcode::RC_WRITE_FIRST,
                 (Position::Middle, _) => Opcode::RC_WRITE_MIDDLE,
                 (Position::Last, None) => Opcode::RC_WRITE_LAST,
@@ -439,19 +470,25 @@ fn data_headers(wqe: &SendWqe, position: Position) -> (Opcode, Option<Reth>, Opt
             };
             let RemoteAddr { addr: va, rkey } = remote;
             let reth = position.is_start().then_some(Reth { va, rkey, len: wqe.length });
-            (opcode, reth, imm)
+            (opcode, reth, trailer)
+        }
+        SendOp::AtomicWrite { remote } => {
+            let reth = Reth { va: remote.addr, rkey: remote.rkey, len: wqe.length };
+            (Opcode::RC_ATOMIC_WRITE, Some(reth), None)
         }
         // No other operation than SEND and WRITE comes here.
         _ => {
-            let opcode = match (position, imm) {
+            let opcode = match (position, trailer) {
                 (Position::First, _) => Opcode::RC_SEND_FIRST,
                 (Position::Middle, _) => Opcode::RC_SEND_MIDDLE,
                 (Position::Last, None) => Opcode::RC_SEND_LAST,
-                (Position::Last, Some(_)) => Opcode::RC_SEND_LAST_WITH_IMM,
+                (Position::Last, Some(Trailer::Imm(_))) => Opcode::RC_SEND_LAST_WITH_IMM,
+                (Position::Last, Some(Trailer::Invalidate(_))) => Opcode::RC_SEND_LAST_WITH_INV,
                 (Position::Only, None) => Opcode::RC_SEND_ONLY,
-                (Position::Only, Some(_)) => Opcode::RC_SEND_ONLY_WITH_IMM,
+                (Position::Only, Some(Trailer::Imm(_))) => Opcode::RC_SEND_ONLY_WITH_IMM,
+                (Position::Only, Some(Trailer::Invalidate(_))) => Opcode::RC_SEND_ONLY_WITH_INV,
             };
-            (opcode, None, imm)
+            (opcode, None, trailer)
         }
     }
 }
@@ -483,7 +520,7 @@ fn write_headers(
     bth: &Bth,
     srqn: Option<u32>,
     reth: Option<Reth>,
-    imm: Option<u32>,
+    trailer: Option<Trailer>,
 ) -> Option<usize> {
     bth.write(buf).ok()?;
     let mut len = Bth::LEN;
@@ -495,9 +532,16 @@ fn write_headers(
         reth.write(buf.get_mut(len..)?).ok()?;
         len += Reth::LEN;
     }
-    if let Some(imm) = imm {
-        ImmDt(imm).write(buf.get_mut(len..)?).ok()?;
-        len += ImmDt::LEN;
+    match trailer {
+        None => {}
+        Some(Trailer::Imm(imm)) => {
+            ImmDt(imm).write(buf.get_mut(len..)?).ok()?;
+            len += ImmDt::LEN;
+        }
+        Some(Trailer::Invalidate(rkey)) => {
+            Ieth(rkey).write(buf.get_mut(len..)?).ok()?;
+            len += Ieth::LEN;
+        }
     }
     Some(len)
 }

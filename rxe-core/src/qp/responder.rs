@@ -4,14 +4,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rxe_wire::hdr::{Aeth, AtomicAckEth, AtomicEth, Bth, Reth};
+use rxe_wire::hdr::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Feth, FlushPlacement, FlushSelectivity, Ieth, Reth,
+};
 use rxe_wire::{Msn, NakCode, Opcode, Operation, PKey, Packet, Psn, Qpn, RKey, RnrTimer, Syndrome};
 
 use super::QueuePair;
 use super::replay::{AtomicRecord, ReadRecord, Record, ReplayRing};
 use crate::counters::{Counter, Tally};
 use crate::event::{AsyncEvent, EventQueue};
-use crate::mem::{AccessFault, AccessFlags, Atomic, MemoryTable};
+use crate::mem::{AccessFault, AccessFlags, Atomic, Holder, MemoryTable};
 use crate::pd::PdId;
 use crate::srq::SharedReceiveQueue;
 use crate::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
@@ -77,6 +79,8 @@ enum Reply {
     Read { psn: Psn, msn: Msn, pd: PdId, va: u64, rkey: RKey, left: u32, first: bool, replay: bool },
     /// What the memory held before an atomic.
     Atomic { psn: Psn, msn: Msn, original: u64, replay: bool },
+    /// That an ATOMIC WRITE or a FLUSH is done: a READ response without data, as rdma_rxe has it.
+    Done { psn: Psn, msn: Msn, replay: bool },
 }
 
 impl Reply {
@@ -87,7 +91,12 @@ impl Reply {
 
     /// Whether it answers a READ or an atomic once more.
     fn is_replay(&self) -> bool {
-        matches!(self, Self::Read { replay: true, .. } | Self::Atomic { replay: true, .. })
+        match *self {
+            Self::Read { replay, .. } | Self::Atomic { replay, .. } | Self::Done { replay, .. } => {
+                replay
+            }
+            Self::Acknowledge { .. } => false,
+        }
     }
 }
 
@@ -188,6 +197,8 @@ impl Responder {
             Operation::Send => self.execute_send(cx, packet),
             Operation::Write => self.execute_write(cx, packet),
             Operation::CompareSwap | Operation::FetchAdd => self.execute_atomic(cx, packet),
+            Operation::AtomicWrite => self.execute_atomic_write(cx, packet),
+            Operation::Flush => self.execute_flush(cx, packet),
             _ => self.execute_read(cx, packet),
         }?;
         if packet.info().position.is_end() {
@@ -214,6 +225,11 @@ impl Responder {
         }
         tracing::debug!(target: "rxe::resp", qpn = %cx.qp.qpn(), number, "no such SRQ here");
         Err(invalid_request(WcStatus::RemInvReqErr))
+    }
+
+    /// Who the message works with keys for.
+    fn holder(&self, cx: &ResponderContext<'_>) -> Holder {
+        Holder { pd: self.pd(cx), qpn: cx.qp.qpn() }
     }
 
     /// The protection domain that counts for the message.
@@ -262,6 +278,15 @@ impl Responder {
                 self.owe_replay(cx, Reply::Atomic { psn, msn, original, replay: true });
                 Refusal::Answered
             }
+            // Answered, but not executed again, as rdma_rxe has it.
+            Operation::AtomicWrite | Operation::Flush => {
+                let psn = packet.bth().psn;
+                let Some(msn) = self.replay.find_done(psn) else {
+                    return Refusal::Silent(Counter::drop_unknown_duplicate);
+                };
+                self.owe_replay(cx, Reply::Done { psn, msn, replay: true });
+                Refusal::Answered
+            }
             _ => Refusal::Silent(Counter::drop_unknown_duplicate),
         }
     }
@@ -271,14 +296,16 @@ impl Responder {
         if self.restart_read(cx, reply) {
             return;
         }
-        let (Reply::Read { psn, .. } | Reply::Atomic { psn, .. } | Reply::Acknowledge { psn, .. }) =
-            reply;
+        let (Reply::Read { psn, .. }
+        | Reply::Atomic { psn, .. }
+        | Reply::Done { psn, .. }
+        | Reply::Acknowledge { psn, .. }) = reply;
         let still_coming = self.replies.iter().any(|reply| match *reply {
             Reply::Read { psn: next, left, .. } => {
                 let end = next.plus(packets_of(left, cx.mtu));
                 !next.is_after(psn) && end.is_after(psn)
             }
-            Reply::Atomic { psn: next, .. } => next == psn,
+            Reply::Atomic { psn: next, .. } | Reply::Done { psn: next, .. } => next == psn,
             Reply::Acknowledge { .. } => false,
         });
         let replays = self.replies.iter().filter(|reply| reply.is_replay()).count();
@@ -326,12 +353,16 @@ impl Responder {
     ) -> Result<(), Refusal> {
         let info = packet.info();
         let allowed = match info.operation {
-            Operation::Send => !info.with_inv,
+            Operation::Send => true,
             Operation::Write => cx.access.contains(AccessFlags::REMOTE_WRITE),
             Operation::ReadRequest => cx.access.contains(AccessFlags::REMOTE_READ),
             Operation::CompareSwap | Operation::FetchAdd => {
                 cx.access.contains(AccessFlags::REMOTE_ATOMIC)
             }
+            Operation::AtomicWrite => cx.access.contains(AccessFlags::REMOTE_WRITE),
+            // One that says neither how far nor of what is no request.
+            Operation::Flush => flush_access(packet)
+                .is_some_and(|(needed, _)| !needed.is_empty() && cx.access.contains(needed)),
             _ => false,
         };
         if allowed { Ok(()) } else { Err(invalid_request(WcStatus::RemInvReqErr)) }
@@ -400,7 +431,9 @@ impl Responder {
                 let len = u64::from(reth.len);
                 let fits = len <= u64::from(MAX_MESSAGE)
                     && match info.operation {
-                        Operation::Write if info.position.is_end() => payload == len,
+                        Operation::Write | Operation::AtomicWrite if info.position.is_end() => {
+                            payload == len
+                        }
                         Operation::Write => payload < len,
                         _ => true,
                     };
@@ -416,21 +449,22 @@ impl Responder {
     fn check_rkey(&self, cx: &ResponderContext<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
         if let Some(AtomicEth { va, rkey, .. }) = packet.atomic_eth() {
             let (key, needed) = (rkey.get(), AccessFlags::REMOTE_ATOMIC);
-            return match cx.memory.access(key, self.pd(cx), va, ATOMIC_LEN, needed) {
+            return match cx.memory.access_for(self.holder(cx), key, va, ATOMIC_LEN, needed) {
                 Ok(_) => Ok(()),
                 Err(fault) => Err(self.access_refused(cx, &fault)),
             };
         }
-        let Some(reth) = packet.reth() else { return Ok(()) };
+        // FLUSH is judged where it is executed.
+        let Some(reth) = packet.reth().filter(|_| packet.feth().is_none()) else { return Ok(()) };
         if reth.len == 0 {
             return Ok(());
         }
         let needed = match packet.info().operation {
-            Operation::Write => AccessFlags::REMOTE_WRITE,
+            Operation::Write | Operation::AtomicWrite => AccessFlags::REMOTE_WRITE,
             _ => AccessFlags::REMOTE_READ,
         };
         let len = reth.len.into();
-        match cx.memory.access(reth.rkey.get(), self.pd(cx), reth.va, len, needed) {
+        match cx.memory.access_for(self.holder(cx), reth.rkey.get(), reth.va, len, needed) {
             Ok(_) => Ok(()),
             Err(fault) => Err(self.access_refused(cx, &fault)),
         }
@@ -446,6 +480,7 @@ impl Responder {
         cx: &ResponderContext<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
+        let holder = self.holder(cx);
         let Inbound::Send { wqe, offset } = &mut self.inbound else {
             return Err(invalid_request(WcStatus::RemInvReqErr));
         };
@@ -456,6 +491,15 @@ impl Responder {
             Refusal::Nak { code, status }
         })?;
         *offset += payload.len() as u64;
+        if let Some(Ieth(rkey)) = packet.ieth() {
+            // R41. The data has arrived, and the receive's completion tells that the key has not
+            // been invalidated.
+            cx.memory.invalidate(holder, rkey.get()).map_err(|error| {
+                tracing::debug!(target: "rxe::resp", wr_id = wqe.wr_id, %error, "not invalidated");
+                let (code, status) = (NakCode::RemoteAccessError, WcStatus::RemInvReqErr);
+                Refusal::Nak { code, status }
+            })?;
+        }
         // Fits: `check_length` holds it to 2^31.
         let received = *offset as u32;
         if packet.info().position.is_end()
@@ -484,7 +528,7 @@ impl Responder {
             let (key, needed) = (rkey.get(), AccessFlags::REMOTE_WRITE);
             let len = payload.len() as u64;
             cx.memory
-                .access(key, self.pd(cx), va, len, needed)
+                .access_for(self.holder(cx), key, va, len, needed)
                 .and_then(|span| span.write(payload))
                 .map_err(|fault| self.access_refused(cx, &fault))?;
         }
@@ -538,16 +582,7 @@ impl Responder {
             Operation::CompareSwap => Atomic::CompareSwap { compare, swap: swap_or_add },
             _ => Atomic::FetchAdd { add: swap_or_add },
         };
-        let (key, needed) = (rkey.get(), AccessFlags::REMOTE_ATOMIC);
-        let span = cx.memory.access(key, self.pd(cx), va, ATOMIC_LEN, needed);
-        let span = span.map_err(|fault| self.access_refused(cx, &fault))?;
-        // Where the region goes by addresses that are aligned otherwise than its memory is, there
-        // is no word for the processor to work on.
-        let original = span.atomic(operation).map_err(|fault| {
-            tracing::debug!(target: "rxe::resp", qpn = %cx.qp.qpn(), %fault, "no atomic there");
-            let (code, status) = (NakCode::RemoteOperationalError, WcStatus::LocQpOpErr);
-            Refusal::Nak { code, status }
-        })?;
+        let original = self.work_on_word(cx, va, rkey, AccessFlags::REMOTE_ATOMIC, operation)?;
         let psn = self.expected;
         self.msn = self.msn.next();
         let msn = self.msn;
@@ -555,6 +590,75 @@ impl Responder {
         self.replies.push_back(Reply::Atomic { psn, msn, original, replay: false });
         self.advance(1);
         Ok(())
+    }
+
+    /// R34: eight bytes at once, to a multiple of 8; `check_length` has seen to the eight.
+    fn execute_atomic_write(
+        &mut self,
+        cx: &ResponderContext<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let invalid = invalid_request(WcStatus::RemInvReqErr);
+        let Reth { va, rkey, .. } = packet.reth().ok_or(invalid)?;
+        let bytes = packet.payload().try_into().map_err(|_| invalid)?;
+        if !va.is_multiple_of(ATOMIC_LEN) {
+            return Err(invalid);
+        }
+        self.work_on_word(cx, va, rkey, AccessFlags::REMOTE_WRITE, Atomic::Store(bytes))?;
+        self.owe_done(cx);
+        Ok(())
+    }
+
+    /// Makes what was written before visible to all. Requests are executed one after the other, so
+    /// there is nothing to wait for.
+    fn execute_flush(
+        &mut self,
+        cx: &ResponderContext<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let (Some(Reth { va, rkey, len }), Some((needed, selectivity))) =
+            (packet.reth(), flush_access(packet))
+        else {
+            return Err(invalid_request(WcStatus::RemInvReqErr));
+        };
+        let (holder, key) = (self.holder(cx), rkey.get());
+        let span = match selectivity {
+            FlushSelectivity::Range => cx.memory.access_for(holder, key, va, len.into(), needed),
+            // The range means nothing, then.
+            _ => cx.memory.access_all_for(holder, key, needed),
+        };
+        span.map_err(|fault| self.access_refused(cx, &fault))?.flush();
+        self.owe_done(cx);
+        Ok(())
+    }
+
+    /// Does an atomic on eight bytes, and gives what they held.
+    fn work_on_word(
+        &self,
+        cx: &ResponderContext<'_>,
+        va: u64,
+        rkey: RKey,
+        needed: AccessFlags,
+        operation: Atomic,
+    ) -> Result<u64, Refusal> {
+        let span = cx.memory.access_for(self.holder(cx), rkey.get(), va, ATOMIC_LEN, needed);
+        let span = span.map_err(|fault| self.access_refused(cx, &fault))?;
+        // Where the region goes by addresses that are aligned otherwise than its memory is, there
+        // is no word for the processor to work on.
+        span.atomic(operation).map_err(|fault| {
+            tracing::debug!(target: "rxe::resp", qpn = %cx.qp.qpn(), %fault, "no atomic there");
+            let (code, status) = (NakCode::RemoteOperationalError, WcStatus::LocQpOpErr);
+            Refusal::Nak { code, status }
+        })
+    }
+
+    /// Owes the response that says that the request is done.
+    fn owe_done(&mut self, cx: &ResponderContext<'_>) {
+        self.msn = self.msn.next();
+        let (psn, msn) = (self.expected, self.msn);
+        self.remember(cx, Record::Done { psn, msn });
+        self.replies.push_back(Reply::Done { psn, msn, replay: false });
+        self.advance(1);
     }
 
     /// Keeps what a duplicate will be answered with.
@@ -579,17 +683,21 @@ impl Responder {
             self.note_message(cx);
             return Ok(());
         };
-        let imm = packet.imm();
+        let (imm, flags) = match (packet.imm(), packet.ieth()) {
+            (Some(imm), _) => (imm, WcFlags::WITH_IMM),
+            (None, Some(Ieth(rkey))) => (rkey.get(), WcFlags::WITH_INV),
+            (None, None) => (0, WcFlags::empty()),
+        };
         let wc = WorkCompletion {
             wr_id: wqe.wr_id,
             status: WcStatus::Success,
             opcode,
             vendor_err: 0,
             byte_len,
-            imm: imm.unwrap_or(0),
+            imm,
             qpn: cx.qp.qpn(),
             source_qpn: cx.dest_qpn,
-            flags: if imm.is_some() { WcFlags::WITH_IMM } else { WcFlags::empty() },
+            flags,
         };
         if !cx.qp.complete_recv(&wqe, wc, packet.bth().solicited) {
             // R52: a message of which nobody learns has not arrived.
@@ -612,7 +720,7 @@ impl Responder {
             Some(Reply::Acknowledge { psn: waiting, msn, syndrome }) if syndrome.is_ack() => {
                 (*waiting, *msn) = (psn, self.msn);
             }
-            Some(Reply::Read { .. } | Reply::Atomic { .. }) => {
+            Some(Reply::Read { .. } | Reply::Atomic { .. } | Reply::Done { .. }) => {
                 // It must not overtake the response: the peer would take that for lost (R2).
                 cx.counters.bump(Counter::ack_deferred);
                 self.replies.push_back(ack);
@@ -678,8 +786,8 @@ impl Responder {
     fn raise(&self, cx: &ResponderContext<'_>, packet: &Packet<'_>, code: NakCode) {
         match code {
             NakCode::InvalidRequest => cx.events.push(AsyncEvent::QpReqErr(cx.qp.qpn())),
-            // R36: with immediate data, the receive's completion tells instead.
-            NakCode::RemoteAccessError if !packet.info().with_imm => {
+            // R36: where there is a receive, its completion tells instead.
+            NakCode::RemoteAccessError if !packet.info().with_imm && !packet.info().with_inv => {
                 cx.events.push(AsyncEvent::QpAccessErr(cx.qp.qpn()));
             }
             // The completion of the receive tells.
@@ -718,6 +826,12 @@ impl Responder {
                 self.replies.pop_front();
                 let aeth = Aeth { syndrome, msn };
                 (write_reply(cx, Opcode::RC_ACKNOWLEDGE, psn, 0, Some(aeth), buf), Verdict::Go)
+            }
+            Reply::Done { psn, msn, .. } => {
+                self.replies.pop_front();
+                let aeth = Some(Aeth { syndrome: Syndrome::ACK_UNLIMITED, msn });
+                let opcode = Opcode::RC_READ_RESPONSE_ONLY;
+                (write_reply(cx, opcode, psn, 0, aeth, buf), Verdict::Go)
             }
             Reply::Atomic { psn, msn, original, .. } => {
                 self.replies.pop_front();
@@ -768,8 +882,24 @@ impl Responder {
 fn is_answered(packet: &Packet<'_>) -> bool {
     matches!(
         packet.info().operation,
-        Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd
+        Operation::ReadRequest
+            | Operation::CompareSwap
+            | Operation::FetchAdd
+            | Operation::AtomicWrite
+            | Operation::Flush
     )
+}
+
+/// The access that a FLUSH needs, and of what; `None` when it is not one of those defined.
+fn flush_access(packet: &Packet<'_>) -> Option<(AccessFlags, FlushSelectivity)> {
+    let Feth { placement, selectivity, .. } = packet.feth()?;
+    let is_known = FlushPlacement::all().contains(placement)
+        && !matches!(selectivity, FlushSelectivity::Reserved(_));
+    let mut needed = AccessFlags::empty();
+    let visible = placement.contains(FlushPlacement::GLOBAL_VISIBILITY);
+    needed.set(AccessFlags::FLUSH_GLOBAL, visible);
+    needed.set(AccessFlags::FLUSH_PERSISTENT, placement.contains(FlushPlacement::PERSISTENCE));
+    is_known.then_some((needed, selectivity))
 }
 
 /// Counts a packet that is dropped.
@@ -818,7 +948,7 @@ fn build_read_response(
         let needed = AccessFlags::REMOTE_READ;
         // R24: checked anew, also for a replay: the registration may have ended.
         cx.memory
-            .access(rkey.get(), pd, va, count as u64, needed)
+            .access_for(Holder { pd, qpn: cx.qp.qpn() }, rkey.get(), va, count as u64, needed)
             .and_then(|span| span.read(payload))
             .ok()?;
     }

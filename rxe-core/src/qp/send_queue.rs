@@ -62,7 +62,7 @@ pub(crate) struct SendQueue {
     next: Psn,
     /// Cost of all packets of started requests since the beginning, wrapping.
     next_cost: u64,
-    /// READ requests and atomics sent and not completely answered.
+    /// Requests that are answered by a response, sent and not completely answered.
     pub(crate) reads_outstanding: u32,
     /// The packet that the round trip is measured with, and when it left.
     pub(crate) probe: Option<(Psn, Instant)>,
@@ -161,6 +161,35 @@ impl SendQueue {
         }
         if self.cursor.packet >= started.packets {
             self.cursor = Cursor { index: self.cursor.index + 1, packet: 0 };
+            // What was carried out here while the packets went out the first time.
+            while self.is_carried_out(self.cursor.index) {
+                self.cursor.index += 1;
+            }
+        }
+    }
+
+    /// Notes that the local request at the cursor was carried out, and moves the cursor over it;
+    /// it completes, to `done`, once everything before it has.
+    pub(crate) fn carried_out(&mut self, done: impl FnMut(SendWqe)) {
+        let (first_psn, cost_before) = (self.next, self.next_cost);
+        let (packets, packet_cost, chunk) = (0, 0, 1);
+        let started = Started { first_psn, packets, packet_cost, cost_before, chunk };
+        self.wqes[self.cursor.index].started = Some(started);
+        self.cursor.index += 1;
+        self.retire_carried_out(done);
+    }
+
+    /// Whether the request there is a local one that was carried out.
+    fn is_carried_out(&self, index: usize) -> bool {
+        self.wqes.get(index).is_some_and(|wqe| wqe.op.is_local() && wqe.started.is_some())
+    }
+
+    fn retire_carried_out(&mut self, mut done: impl FnMut(SendWqe)) {
+        while self.is_carried_out(0)
+            && let Some(wqe) = self.wqes.pop_front()
+        {
+            self.cursor.index = self.cursor.index.saturating_sub(1);
+            done(wqe);
         }
     }
 
@@ -194,7 +223,7 @@ impl SendQueue {
         while left > 0 {
             let Some(front) = self.wqes.front() else { break };
             let Some(started) = front.started else { break };
-            if front.op.is_answered() {
+            if front.op.needs_response() {
                 acked.stopped_by_read = true;
                 break;
             }
@@ -202,6 +231,9 @@ impl SendQueue {
             left -= count;
             acked.progress = true;
             acked.load += Load::of(count, started.packet_cost);
+            if front.op.is_answered() {
+                self.reads_outstanding = self.reads_outstanding.saturating_sub(1);
+            }
             self.advance_front(count, started, &mut done);
         }
         acked
@@ -242,10 +274,11 @@ impl SendQueue {
         if let Some(wqe) = self.wqes.pop_front() {
             done(wqe);
         }
+        self.retire_carried_out(done);
     }
 
-    /// Where the response stands that the oldest request, a READ or atomic, awaits: the request,
-    /// its place in the stream, and packets received.
+    /// Where the response stands that the oldest request awaits: the request, its place in the
+    /// stream, and packets received.
     pub(crate) fn awaited_response(&self) -> Option<(&SendWqe, Started, u32)> {
         let front = self.wqes.front()?;
         let started = front.started?;

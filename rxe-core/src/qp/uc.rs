@@ -23,6 +23,10 @@ pub(super) fn poll_packet(
     if wqe.failed.is_some() || (cx.draining && wqe.started.is_none()) {
         return Emit::Idle;
     }
+    // R10: everything before it is complete, since it was sent.
+    if wqe.op.is_local() {
+        return Emit::Local;
+    }
     let started = queue.start(cx.mtu, |_| 0);
     let packet = queue.cursor.packet;
     let wqe = &mut queue.wqes[queue.cursor.index];

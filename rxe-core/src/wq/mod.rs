@@ -6,11 +6,11 @@ pub(crate) mod send;
 use rxe_wire::LKey;
 use smallvec::SmallVec;
 
-use crate::mem::{AccessFault, AccessFlags, MemoryTable, Span};
+use crate::mem::{AccessFault, AccessFlags, MemoryTable, Region, Span};
 use crate::pd::PdId;
 
 pub use recv::{PostRecvError, RecvWr};
-pub use send::{PostSendError, RemoteAddr, SendData, SendFlags, SendOp, SendWr};
+pub use send::{FlushLevel, PostSendError, RemoteAddr, SendData, SendFlags, SendOp, SendWr};
 
 /// The longest message, 2^31 bytes (R53).
 pub const MAX_MESSAGE: u32 = 1 << 31;
@@ -73,7 +73,8 @@ pub(crate) fn gather(
 ) -> Result<(), AccessFault> {
     for_each_piece(sges, offset, to.len(), |addr, lkey, range| {
         let piece = &mut to[range];
-        let needed = AccessFlags::empty();
+        // A region: windows are for peers.
+        let needed = Region::LOCAL;
         memory.access(lkey.get(), pd, addr, piece.len() as u64, needed)?.read(piece)
     })
 }
@@ -96,7 +97,7 @@ pub(crate) fn gather_span<'a>(
             // Both are at most 2^32: nothing wraps.
             let inside = skip + len <= length;
             let addr = sge.addr.wrapping_add(skip);
-            let span = memory.access(sge.lkey.get(), pd, addr, len, AccessFlags::empty());
+            let span = memory.access(sge.lkey.get(), pd, addr, len, Region::LOCAL);
             return if inside { span.ok() } else { None };
         }
         skip -= length;

@@ -1,11 +1,13 @@
 //! Send requests: as posted, and as the send queue keeps them.
 
 use bitflags::bitflags;
+use rxe_wire::hdr::FlushPlacement;
 use rxe_wire::{Psn, RKey};
 use smallvec::SmallVec;
 
 use super::{MAX_MESSAGE, Sge, SgeList, total_length};
 use crate::ah::Destination;
+use crate::mem::{AccessFlags, MwBind};
 use crate::qp::{QpCaps, QpState, QpType};
 use crate::srq::SrqId;
 use crate::wc::{WcOpcode, WcStatus};
@@ -68,11 +70,73 @@ pub enum SendOp {
         /// What is added.
         add: u64,
     },
+    /// Sends a message, and makes a key of the peer invalid when it has arrived there
+    /// (`IBV_WR_SEND_WITH_INV`).
+    SendInvalidate {
+        /// The key: of a region for fast registration or of a window of type 2 (R41).
+        rkey: RKey,
+    },
+    /// Writes eight bytes to the peer's memory at once (`IBV_WR_ATOMIC_WRITE`): nobody there sees a
+    /// part of them, nor before them what was written after them.
+    AtomicWrite {
+        /// The eight bytes: their address is a multiple of 8.
+        remote: RemoteAddr,
+    },
+    /// Makes sure that what was written to the peer before has arrived where it must
+    /// (`IBV_WR_FLUSH`). It sends no data.
+    Flush {
+        /// The first byte.
+        remote: RemoteAddr,
+        /// Number of bytes; of no effect for a whole region.
+        length: u32,
+        /// How far it must have come: at least one.
+        placement: FlushPlacement,
+        /// What is flushed.
+        level: FlushLevel,
+    },
+    /// Makes a key of this host invalid (`IBV_WR_LOCAL_INV`): of a region for fast registration or
+    /// of a window of type 2 (R41).
+    ///
+    /// It waits until all requests before it are complete, fenced or not, as rdma_rxe does (R10):
+    /// they may use the key, and would again if they had to be resent.
+    LocalInvalidate {
+        /// The key.
+        key: RKey,
+    },
+    /// Makes a region for fast registration valid (`IB_WR_REG_MR` of the kernel API), with the
+    /// memory that was mapped to it.
+    RegisterMr {
+        /// The key that it has then, of which only the low byte may be new.
+        key: RKey,
+        /// What may be done to it.
+        access: AccessFlags,
+    },
+    /// Binds a memory window (`IBV_WR_BIND_MW`; what `ibv_bind_mw` posts).
+    BindMw {
+        /// The key that the window has.
+        window: RKey,
+        /// The key that it has then, of which only the low byte may be new (R43).
+        rkey: RKey,
+        /// What it is bound to.
+        bind: MwBind,
+    },
+}
+
+/// What a FLUSH covers (`enum ib_selectivity_level`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum FlushLevel {
+    /// The bytes that it names.
+    Range = 0,
+    /// All that its key gives access to.
+    Region = 1,
 }
 
 /// One row of [`OPERATIONS`].
 struct Operation {
     name: &'static str,
+    /// The value of `enum ibv_wr_opcode`.
+    wr_opcode: u32,
     /// Services that have it.
     services: &'static [QpType],
     /// Its data may be inline: it sends bytes, and has none coming back.
@@ -84,23 +148,34 @@ const RELIABLE: &[QpType] = &[QpType::Rc, QpType::XrcSend];
 const CONNECTED: &[QpType] = &[QpType::Rc, QpType::XrcSend, QpType::Uc];
 const DATAGRAM: &[QpType] = &[QpType::Ud, QpType::Gsi];
 
+/// Services that carry out requests on their own host's keys.
+const CONNECTED_ONLY: &[QpType] = &[QpType::Rc, QpType::Uc];
+
 /// Operations and services, one row for each [`SendOp`] (R14). The target of XRC only receives.
-const OPERATIONS: [Operation; 6] = [
-    row("SEND", CONNECTED, true, WcOpcode::Send),
-    row("WRITE", CONNECTED, true, WcOpcode::RdmaWrite),
-    row("READ", RELIABLE, false, WcOpcode::RdmaRead),
-    row("compare-and-swap", RELIABLE, false, WcOpcode::CompSwap),
-    row("fetch-and-add", RELIABLE, false, WcOpcode::FetchAdd),
-    row("SEND to an address", DATAGRAM, true, WcOpcode::Send),
+const OPERATIONS: [Operation; 12] = [
+    row("SEND", 2, CONNECTED, true, WcOpcode::Send),
+    row("WRITE", 0, CONNECTED, true, WcOpcode::RdmaWrite),
+    row("READ", 4, RELIABLE, false, WcOpcode::RdmaRead),
+    row("compare-and-swap", 5, RELIABLE, false, WcOpcode::CompSwap),
+    row("fetch-and-add", 6, RELIABLE, false, WcOpcode::FetchAdd),
+    row("SEND with invalidate", 9, RELIABLE, true, WcOpcode::Send),
+    row("LOCAL_INV", 7, CONNECTED_ONLY, false, WcOpcode::LocalInv),
+    // The value of the kernel's API, the only one that has it.
+    row("REG_MR", 0x20, CONNECTED_ONLY, false, WcOpcode::RegMr),
+    row("BIND_MW", 8, CONNECTED_ONLY, false, WcOpcode::BindMw),
+    row("ATOMIC WRITE", 15, RELIABLE, true, WcOpcode::AtomicWrite),
+    row("FLUSH", 14, RELIABLE, false, WcOpcode::Flush),
+    row("SEND to an address", 2, DATAGRAM, true, WcOpcode::Send),
 ];
 
 const fn row(
     name: &'static str,
+    wr_opcode: u32,
     services: &'static [QpType],
     inline: bool,
     wc_opcode: WcOpcode,
 ) -> Operation {
-    Operation { name, services, inline, wc_opcode }
+    Operation { name, wr_opcode, services, inline, wc_opcode }
 }
 
 impl SendOp {
@@ -112,8 +187,31 @@ impl SendOp {
             Self::Read { .. } => 2,
             Self::CompareSwap { .. } => 3,
             Self::FetchAdd { .. } => 4,
-            Self::SendTo { .. } => 5,
+            Self::SendInvalidate { .. } => 5,
+            Self::LocalInvalidate { .. } => 6,
+            Self::RegisterMr { .. } => 7,
+            Self::BindMw { .. } => 8,
+            Self::AtomicWrite { .. } => 9,
+            Self::Flush { .. } => 10,
+            Self::SendTo { .. } => 11,
         }]
+    }
+
+    /// Whether it is about this host's keys alone: it sends nothing, and takes no PSN.
+    pub(crate) const fn is_local(self) -> bool {
+        matches!(self, Self::LocalInvalidate { .. } | Self::RegisterMr { .. } | Self::BindMw { .. })
+    }
+
+    /// The value of `enum ibv_wr_opcode`.
+    pub const fn wr_opcode(self) -> u32 {
+        let with_imm = matches!(
+            self,
+            Self::Send { imm: Some(_) }
+                | Self::SendTo { imm: Some(_), .. }
+                | Self::Write { imm: Some(_), .. }
+        );
+        // Those with immediate data follow those without.
+        self.row().wr_opcode + with_imm as u32
     }
 
     pub(crate) const fn wc_opcode(self) -> WcOpcode {
@@ -128,15 +226,20 @@ impl SendOp {
     pub(crate) const fn atomic_target(self) -> Option<RemoteAddr> {
         match self {
             Self::CompareSwap { remote, .. } | Self::FetchAdd { remote, .. } => Some(remote),
-            Self::Send { .. } | Self::SendTo { .. } | Self::Write { .. } | Self::Read { .. } => {
-                None
-            }
+            _ => None,
         }
     }
 
-    /// Whether it ends by a response of its own, never by an acknowledgement (R2): it counts
-    /// among `max_rd_atomic`, and fences wait for it (R10).
+    /// Whether it is answered by a response of its own: it counts among `max_rd_atomic`, and
+    /// fences wait for it (R10).
     pub(crate) const fn is_answered(self) -> bool {
+        self.needs_response() || matches!(self, Self::AtomicWrite { .. } | Self::Flush { .. })
+    }
+
+    /// Whether the response brings what no acknowledgement can stand for (R2). That to an ATOMIC
+    /// WRITE or a FLUSH brings nothing: an acknowledgement of it, or of something after it, says
+    /// as much.
+    pub(crate) const fn needs_response(self) -> bool {
         self.is_read() || self.atomic_target().is_some()
     }
 }
@@ -232,21 +335,27 @@ pub enum PostSendError {
         services: &'static [QpType],
     },
     /// The operation has no data to send, so there can be none inline.
-    #[error("{operation} puts what comes back into registered memory, never inline: give an SGE")]
+    #[error("{operation} sends no data, so it takes none inline: give SGEs, or none")]
     InlineResult {
         /// The operation.
         operation: &'static str,
     },
-    /// An atomic works on eight bytes at a multiple of 8, and needs eight for what they held.
+    /// An atomic works on eight bytes at a multiple of 8.
     #[error(
-        "an atomic needs a remote address that is a multiple of 8 (not 0x{addr:x}) and 8 bytes \
-         for the result (not {len})"
+        "an atomic works on 8 bytes at a multiple of 8, but the remote address is 0x{addr:x}, and \
+         the local buffer has {len} bytes"
     )]
     Atomic {
         /// The remote address.
         addr: u64,
-        /// Bytes that were given for the result.
+        /// Bytes that were given for what they held, or to write.
         len: u64,
+    },
+    /// A FLUSH must say how far.
+    #[error("FLUSH needs a placement, global visibility or persistence, but has {placement:?}")]
+    Placement {
+        /// What it said.
+        placement: FlushPlacement,
     },
 }
 
@@ -262,6 +371,7 @@ impl PostSendError {
             | Self::TooLong { .. }
             | Self::Unsupported { .. }
             | Self::InlineResult { .. }
+            | Self::Placement { .. }
             | Self::Atomic { .. } => crate::errno::EINVAL,
         }
     }
@@ -299,7 +409,8 @@ pub(crate) struct SendWqe {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Started {
     pub(crate) first_psn: Psn,
-    /// PSNs that it takes: its packets, or those of the READ's response; an atomic takes one.
+    /// PSNs that it takes: its packets, or those of the READ's response; an atomic takes one, and
+    /// what is about local keys alone takes none.
     pub(crate) packets: u32,
     /// Estimated cost of one packet in a receive buffer (see `window.rs`).
     pub(crate) packet_cost: u32,
@@ -351,6 +462,18 @@ impl SendWqe {
                 return Err(PostSendError::Atomic { addr, len: length });
             }
             length = ATOMIC_LEN;
+        } else if let SendOp::AtomicWrite { remote: RemoteAddr { addr, .. } } = wr.op {
+            // R34.
+            if length != ATOMIC_LEN || !addr.is_multiple_of(ATOMIC_LEN) {
+                return Err(PostSendError::Atomic { addr, len: length });
+            }
+        } else if let SendOp::Flush { placement, .. } = wr.op {
+            if placement.is_empty() || !FlushPlacement::all().contains(placement) {
+                return Err(PostSendError::Placement { placement });
+            }
+            length = 0;
+        } else if wr.op.is_local() {
+            length = 0;
         }
         let length = match u32::try_from(length) {
             Ok(short) if short <= MAX_MESSAGE => short,
@@ -368,5 +491,91 @@ impl SendWqe {
             started: None,
             failed: None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use gid_table::Gid;
+    use rxe_wire::{QKey, Qpn};
+
+    use super::*;
+    use crate::path::Path;
+    use crate::pd::PdId;
+
+    /// All operations, in the order of the table.
+    fn operations() -> [SendOp; OPERATIONS.len()] {
+        let remote = RemoteAddr { addr: 0, rkey: RKey::new(0) };
+        let (access, key) = (AccessFlags::empty(), remote.rkey);
+        let bind = MwBind { lkey: rxe_wire::LKey::new(0), addr: 0, length: 0, access };
+        let (placement, level) = (FlushPlacement::GLOBAL_VISIBILITY, FlushLevel::Range);
+        let path = Path::new(Gid::ZERO, Gid::ZERO);
+        let (pd, qpn, qkey) = (PdId(1), Qpn::new(1), QKey::new(1));
+        let to = Destination { path, pd, qpn, qkey };
+        [
+            SendOp::Send { imm: None },
+            SendOp::Write { remote, imm: None },
+            SendOp::Read { remote },
+            SendOp::CompareSwap { remote, compare: 0, swap: 0 },
+            SendOp::FetchAdd { remote, add: 0 },
+            SendOp::SendInvalidate { rkey: key },
+            SendOp::LocalInvalidate { key },
+            SendOp::RegisterMr { key, access },
+            SendOp::BindMw { window: key, rkey: key, bind },
+            SendOp::AtomicWrite { remote },
+            SendOp::Flush { remote, length: 0, placement, level },
+            SendOp::SendTo { to, imm: None },
+        ]
+    }
+
+    const TYPES: [QpType; 6] =
+        [QpType::Rc, QpType::Uc, QpType::Ud, QpType::Gsi, QpType::XrcSend, QpType::XrcRecv];
+
+    fn post(op: SendOp, qp_type: QpType, data: SendData<'_>) -> Result<SendWqe, PostSendError> {
+        let srq_number = Some(SrqId(1));
+        let wr = SendWr { wr_id: 1, op, flags: SendFlags::empty(), data, srq_number };
+        SendWqe::prepare(&wr, qp_type, &QpCaps::default(), false)
+    }
+
+    /// R14: which service has which operation, pinned: a change to it must be seen in review.
+    #[test]
+    fn r14_operations_and_services() {
+        let sge = Sge { addr: 0, length: 8, lkey: rxe_wire::LKey::new(0) };
+        let mut text = String::new();
+        for op in operations() {
+            let accepted = |data: SendData<'_>| {
+                let takes = |qp_type: &QpType| match post(op, *qp_type, data) {
+                    Ok(_) => true,
+                    Err(PostSendError::Unsupported { operation, .. }) => {
+                        assert_eq!(operation, op.row().name);
+                        false
+                    }
+                    Err(PostSendError::InlineResult { .. }) => false,
+                    Err(error) => panic!("{op:?} on {qp_type:?}: {error}"),
+                };
+                let types = TYPES.iter().filter(|qp_type| takes(qp_type));
+                types.map(|qp_type| format!("{qp_type:?}")).collect::<Vec<_>>().join(" ")
+            };
+            let sges = accepted(SendData::Sges(&[sge]));
+            let inline = accepted(SendData::Inline(&[0; 8]));
+            let (name, value, wc) = (op.row().name, op.wr_opcode(), op.wc_opcode());
+            writeln!(text, "{name} = {value}: {sges}; inline: {inline}; completes as {wc:?}")
+                .unwrap();
+        }
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn values_are_those_of_the_c_header() {
+        let remote = RemoteAddr { addr: 0, rkey: RKey::new(0) };
+        assert_eq!(SendOp::Send { imm: Some(1) }.wr_opcode(), 3);
+        assert_eq!(SendOp::Write { remote, imm: Some(1) }.wr_opcode(), 1);
+        assert_eq!(SendOp::Write { remote, imm: None }.wr_opcode(), 0);
+        assert_eq!(FlushLevel::Region as u8, 1);
+        assert_eq!(crate::mem::MwType::Type2 as u32, 2);
+        assert_eq!(AccessFlags::FLUSH_GLOBAL.bits(), 0x100);
+        assert_eq!(AccessFlags::FLUSH_PERSISTENT.bits(), 0x200);
     }
 }

@@ -229,7 +229,7 @@ fn a_flush_is_moderated_too_and_ends() {
     cq.req_notify(true);
     s.send(1, 8).send(2, 8);
     // The memory is gone: the first request fails while its packet is built.
-    s.host.device.memory().deregister(s.host.keys);
+    s.host.device.memory().deregister(s.host.keys).unwrap();
     s.quiet();
     assert_eq!(taken(&channel), []);
     s.wait(100 * US);

@@ -10,15 +10,20 @@
 mod common;
 
 mod addressing;
+mod atomic_write;
 mod atomics;
 mod completions;
 mod congestion;
 mod cq;
 mod errors;
 mod events;
+mod flush;
 mod gsi;
 mod hostile;
+mod invalidate;
 mod multicast;
+mod regions;
+mod registration;
 mod requester;
 mod responder;
 mod script;
@@ -28,4 +33,5 @@ mod timers;
 mod uc;
 mod ud;
 mod window;
+mod windows;
 mod xrc;

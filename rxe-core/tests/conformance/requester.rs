@@ -2,7 +2,9 @@
 
 use rxe_core::qp::QpState;
 use rxe_core::wc::WcOpcode;
-use rxe_core::wq::{PostSendError, SendData, SendFlags, SendOp, SendWr, Sge};
+use rxe_core::wq::{
+    PostRecvError, PostSendError, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge,
+};
 use rxe_core::{Counter, errno};
 use rxe_wire::{LKey, NakCode};
 
@@ -364,6 +366,61 @@ fn try_post(s: &Script, op: SendOp, data: SendData<'_>) -> Result<(), PostSendEr
         data,
         srq_number: None,
     })
+}
+
+#[test]
+fn r13_of_a_list_those_before_the_bad_request_are_posted() {
+    let mut s = Script::rts();
+    let (data, sge) = (s.mem(0, 1), s.host.sge(0, 1));
+    let (good, long) = ([sge], [0; 65]);
+    let wr = |wr_id, data| SendWr {
+        wr_id,
+        op: SEND,
+        flags: SendFlags::SIGNALED,
+        data,
+        srq_number: None,
+    };
+    let list = [
+        wr(1, SendData::Sges(&good)),
+        wr(2, SendData::Sges(&good)),
+        wr(3, SendData::Inline(&long)),
+        wr(4, SendData::Sges(&good)),
+    ];
+    let error = s.host.qp.post_send_list(&list).unwrap_err();
+    assert_eq!(error, (2, PostSendError::InlineTooLong { len: 65, max: 64 }));
+    s.host.shard.kick(s.host.now, s.host.qp.qpn());
+    s.tx([send_only(0, &data).a(), send_only(1, &data).a()]);
+    s.rx(&ack(1, 2)).done([(1, Success), (2, Success)]);
+    assert_eq!(s.host.qp.post_send_list(&[]), Ok(()));
+}
+
+#[test]
+fn r13_a_list_ends_where_the_queue_is_full() {
+    let mut s = Script::rts();
+    let sges = [s.host.sge(0, 1)];
+    let data = SendData::Sges(&sges);
+    let wr = SendWr { wr_id: 1, op: SEND, flags: SendFlags::SIGNALED, data, srq_number: None };
+    let error = s.host.qp.post_send_list(&vec![wr; 600]).unwrap_err();
+    assert_eq!(error, (512, PostSendError::Full { max: 512 }));
+    s.quiet();
+}
+
+#[test]
+fn r13_of_a_list_of_receives_too() {
+    let mut s = Script::rts();
+    let sge = s.host.sge(INBOX, 8);
+    let (good, bad) = ([sge], [sge; 5]);
+    let wr = |wr_id, sges| RecvWr { wr_id, sges };
+    let list = [wr(1, &good[..]), wr(2, &bad), wr(3, &good)];
+    let error = s.host.qp.post_recv_list(&list).unwrap_err();
+    assert_eq!(error, (1, PostRecvError::TooManySges { count: 5, max: 4 }));
+    assert_eq!(error.1.errno(), errno::EINVAL);
+    s.rx(&send_only(0, &[7]).a()).tx([ack(0, 1)]).done([(1, Success)]);
+    s.rx(&send_only(1, &[7]).a()).tx([rnr(1, 12, 1)]);
+    // In RESET none is taken.
+    let s = Script::reset(|_| {});
+    let error = s.host.qp.post_recv_list(&list).unwrap_err();
+    assert_eq!(error, (0, PostRecvError::State { state: QpState::Reset }));
 }
 
 #[test]

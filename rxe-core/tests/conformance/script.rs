@@ -3,12 +3,15 @@
 use std::fmt;
 
 use gid_table::Gid;
-use rxe_core::mem::AccessFlags;
+use rxe_core::mem::{AccessFlags, MemoryTable};
 use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpCaps, QpState, QpType, steps_to_rts};
 use rxe_core::wc::WcStatus;
 use rxe_core::wq::{RemoteAddr, SendData, SendFlags, SendOp, SendWr};
 use rxe_core::{AsyncEvent, CongestionConfig, Counter, DeviceConfig, Path, Seed};
-use rxe_wire::hdr::{Aeth, AtomicAckEth, AtomicEth, Bth, ImmDt, Reth, Xrceth};
+use rxe_wire::hdr::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Feth, FlushPlacement, FlushSelectivity, Ieth, ImmDt, Reth,
+    Xrceth,
+};
 use rxe_wire::{
     Headers, Msn, NakCode, Opcode, PKey, Packet, Psn, Qpn, RKey, RnrTimer, Service, Syndrome,
 };
@@ -47,6 +50,8 @@ pub struct P {
     aeth: Option<(Syndrome, u32)>,
     original: Option<u64>,
     imm: Option<u32>,
+    inv: Option<RKey>,
+    feth: Option<Feth>,
     payload: Vec<u8>,
 }
 
@@ -83,6 +88,12 @@ impl fmt::Debug for P {
         if let Some(imm) = self.imm {
             write!(f, " imm 0x{imm:x}")?;
         }
+        if let Some(feth) = self.feth {
+            write!(f, " {feth:?}")?;
+        }
+        if let Some(rkey) = self.inv {
+            write!(f, " invalidates {rkey}")?;
+        }
         let head = &self.payload[..self.payload.len().min(8)];
         write!(f, " {} bytes {head:02x?}", self.payload.len())
     }
@@ -107,6 +118,8 @@ impl P {
             aeth,
             original,
             imm,
+            inv: None,
+            feth: None,
             payload,
         }
     }
@@ -203,7 +216,18 @@ impl P {
         let (atomic, original) = (self.atomic, self.original);
         let atomic_ack = original.map(|original| AtomicAckEth { original });
         let xrceth = self.srqn.map(|srqn| Xrceth { srqn, reserved: 0 });
-        let headers = Headers { xrceth, reth, atomic, aeth, atomic_ack, imm, ..Headers::new(bth) };
+        let (ieth, feth) = (self.inv.map(Ieth), self.feth);
+        let headers = Headers {
+            xrceth,
+            feth,
+            reth,
+            atomic,
+            aeth,
+            atomic_ack,
+            imm,
+            ieth,
+            ..Headers::new(bth)
+        };
         let mut bytes = vec![0; 64];
         let len = headers.write(&mut bytes).unwrap();
         bytes.truncate(len);
@@ -233,6 +257,8 @@ impl P {
             aeth: packet.aeth().map(|aeth| (aeth.syndrome, aeth.msn.get())),
             original: packet.atomic_ack_eth().map(|ack| ack.original),
             imm: packet.imm(),
+            inv: packet.ieth().map(|ieth| ieth.0),
+            feth: packet.feth(),
             payload: packet.payload().to_vec(),
         }
     }
@@ -261,12 +287,12 @@ pub fn send_last_imm(psn: i32, payload: &[u8], imm: u32) -> P {
     P::new(Opcode::RC_SEND_LAST_WITH_IMM, psn, payload).imm(imm)
 }
 
-pub fn send_only_inv(psn: i32) -> Vec<u8> {
-    // No helper needs IETH but this one: the key follows BTH.
-    let mut bytes = send_only(psn, &[]).bytes(PEER_PSN, Qpn::new(0));
-    bytes[0] = 0x17;
-    bytes.extend_from_slice(&[0; 4]);
-    bytes
+pub fn send_only_inv(psn: i32, payload: &[u8], rkey: RKey) -> P {
+    P { inv: Some(rkey), ..P::new(Opcode::RC_SEND_ONLY_WITH_INV, psn, payload) }
+}
+
+pub fn send_last_inv(psn: i32, payload: &[u8], rkey: RKey) -> P {
+    P { inv: Some(rkey), ..P::new(Opcode::RC_SEND_LAST_WITH_INV, psn, payload) }
 }
 
 pub fn write_first(psn: i32, to: RemoteAddr, len: u32, payload: &[u8]) -> P {
@@ -293,6 +319,23 @@ pub fn write_last_imm(psn: i32, payload: &[u8], imm: u32) -> P {
 /// A READ request, which always asks for an acknowledgement here.
 pub fn read(psn: i32, from: RemoteAddr, len: u32) -> P {
     P::new(Opcode::RC_READ_REQUEST, psn, &[]).reth(from, len).a()
+}
+
+/// An ATOMIC WRITE, which always asks for an acknowledgement here.
+pub fn atomic_write(psn: i32, to: RemoteAddr, payload: &[u8]) -> P {
+    P::new(Opcode::RC_ATOMIC_WRITE, psn, payload).reth(to, payload.len() as u32).a()
+}
+
+/// A FLUSH of a range, which always asks for an acknowledgement here.
+pub fn flush(psn: i32, of: RemoteAddr, len: u32, placement: FlushPlacement) -> P {
+    let feth = Some(Feth { placement, ..Feth::default() });
+    P { feth, ..P::new(Opcode::RC_FLUSH, psn, &[]) }.reth(of, len).a()
+}
+
+/// A FLUSH with another selectivity than that of a range.
+pub fn flush_of(packet: P, selectivity: FlushSelectivity) -> P {
+    let feth = packet.feth.map(|feth| Feth { selectivity, ..feth });
+    P { feth, ..packet }
 }
 
 /// A compare-and-swap, which always asks for an acknowledgement here.
@@ -585,6 +628,28 @@ impl Script {
         self
     }
 
+    /// Posts a signaled request about the host's own keys.
+    pub fn local(&mut self, wr_id: u64, op: SendOp) -> &mut Self {
+        self.local_with(wr_id, op, SendFlags::SIGNALED)
+    }
+
+    /// Posts a request about the host's own keys.
+    pub fn local_with(&mut self, wr_id: u64, op: SendOp, flags: SendFlags) -> &mut Self {
+        self.host.post_wr(&SendWr {
+            wr_id,
+            op,
+            flags,
+            data: SendData::Sges(&[]),
+            srq_number: None,
+        });
+        self
+    }
+
+    /// The memory table of the host.
+    pub fn memory(&self) -> &MemoryTable {
+        self.host.device.memory()
+    }
+
     /// A number in the host's memory.
     pub fn word(&self, offset: usize) -> u64 {
         u64::from_ne_bytes(self.mem(offset, 8).try_into().unwrap())
@@ -621,8 +686,8 @@ pub const LANDING: usize = 0x4_0000;
 pub const INBOX: usize = 0x8_0000;
 
 pub use WcStatus::{
-    BadRespErr, LocAccessErr, LocLenErr, LocProtErr, LocQpOpErr, RemAccessErr, RemInvReqErr,
-    RemOpErr, RetryExcErr, RnrRetryExcErr, Success, WrFlushErr,
+    BadRespErr, LocAccessErr, LocLenErr, LocProtErr, LocQpOpErr, MwBindErr, RemAccessErr,
+    RemInvReqErr, RemOpErr, RetryExcErr, RnrRetryExcErr, Success, WrFlushErr,
 };
 
 /// `len` bytes that differ from their neighbours.

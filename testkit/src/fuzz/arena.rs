@@ -126,7 +126,7 @@ impl Arena {
 
     /// Deregisters the revocable zone: from now on it must not change.
     pub(super) fn revoke(&mut self) {
-        if self.device.memory().deregister(self.keys[Zone::Revocable as usize]) {
+        if self.device.memory().deregister(self.keys[Zone::Revocable as usize]).is_ok() {
             self.revoked = Some(self.bytes(Zone::Revocable.range()));
         }
     }
