@@ -28,7 +28,7 @@ const LARGEST_WINDOW: u64 = 4 << 20;
 /// As many packets as that holds of the smallest.
 const LARGEST_PACKETS: u64 = LARGEST_WINDOW / packet_cost(0) as u64;
 /// READ requests among which a window is divided at most.
-const READS_AT_ONCE: u32 = 8;
+const READS_AT_ONCE: u32 = 4;
 /// How long the window takes after a loss to come back to where that was.
 const RECOVERY_NANOS: u64 = 100_000_000;
 /// The short timer never fires earlier than this: threads are scheduled, not instant. One that

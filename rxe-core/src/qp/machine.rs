@@ -249,12 +249,16 @@ impl Machine {
     /// Goes on with the run that [`Self::poll_packet`] has begun, while the next packets are like
     /// the one before.
     pub(crate) fn continue_run(&mut self, cx: &mut ShardContext<'_>, out: &mut RunBuf<'_>) {
+        // A limited sender is asked for each packet when it may go.
+        if self.limiter.is_some() || !self.qp.qp_type().is_reliable() {
+            return;
+        }
+        if self.responder.owes_reply() {
+            let cx = responder_context(&self.qp, &self.attr, cx.device, cx.counters);
+            return self.responder.continue_read(&cx, out);
+        }
         if !matches!(self.attr.state, QpState::Rts | QpState::Sqd)
             || self.timers.is_set(Timer::RnrWait)
-            || self.responder.owes_reply()
-            // A limited sender is asked for each packet when it may go.
-            || self.limiter.is_some()
-            || !self.qp.qp_type().is_reliable()
         {
             return;
         }

@@ -11,6 +11,7 @@ use rxe_wire::{Msn, NakCode, Opcode, Operation, PKey, Packet, Psn, Qpn, RKey, Rn
 
 use super::QueuePair;
 use super::replay::{AtomicRecord, ReadRecord, Record, ReplayRing};
+use super::run::RunBuf;
 use crate::counters::{Counter, Tally};
 use crate::event::{AsyncEvent, EventQueue};
 use crate::mem::{AccessFault, AccessFlags, Atomic, Holder, MemoryTable};
@@ -907,6 +908,44 @@ fn note_drop(cx: &ResponderContext<'_>, reason: Counter) {
     tracing::trace!(target: "rxe::recv", reason = reason.name(), qpn = %cx.qp.qpn(),
         "packet dropped");
     cx.counters.bump(reason);
+}
+
+impl Responder {
+    /// Goes on with the READ response of which a packet has just been built: builds those after it,
+    /// up to the last but one, as long as they can leave in one segmented send.
+    ///
+    /// This is [`Self::poll_packet`] for many packets at once.
+    pub(crate) fn continue_read(&mut self, cx: &ResponderContext<'_>, out: &mut RunBuf<'_>) {
+        let Some(Reply::Read { psn, pd, va, rkey, left, first: false, .. }) =
+            self.replies.front_mut()
+        else {
+            return;
+        };
+        // The last packet has one header more, and may be shorter.
+        let middles = (*left as usize).saturating_sub(1) / cx.mtu;
+        let room = out.room_for(Bth::LEN + cx.mtu);
+        let count = room.min(u32::try_from(middles).unwrap_or(room));
+        if count == 0 {
+            return;
+        }
+        let len = u64::from(count) * cx.mtu as u64;
+        // What cannot be read is found out by the packet that it begins with (R31).
+        let span = cx.memory.access(rkey.get(), *pd, *va, len, AccessFlags::REMOTE_READ);
+        let Ok(span) = span else { return };
+        for index in 0..count {
+            let Some(buf) = out.next() else { return };
+            let headers = write_reply(cx, Opcode::RC_READ_RESPONSE_MIDDLE, *psn, 0, None, buf);
+            let end = headers + cx.mtu;
+            let skip = index as usize * cx.mtu;
+            let read = buf.get_mut(headers..end).map(|payload| span.read_at(skip, payload));
+            let Some(Ok(())) = read else { return };
+            out.push(end);
+            *psn = psn.plus(1);
+            *va = va.wrapping_add(cx.mtu as u64);
+            // `middles` of them leave at least one byte.
+            *left -= cx.mtu as u32;
+        }
+    }
 }
 
 fn invalid_request(status: WcStatus) -> Refusal {
