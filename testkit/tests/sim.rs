@@ -1,6 +1,6 @@
 //! Simulations: random work over a random network with faults, one seed each.
 //!
-//! `URXE_SIM_SEEDS=100000` runs so many seeds instead of 200, `URXE_SIM_FIRST` is where they begin.
+//! `URXE_SIM_SEEDS=100000` runs so many seeds instead of 300, `URXE_SIM_FIRST` is where they begin.
 //! A failure prints the command that replays its seed.
 
 use std::env;
@@ -19,7 +19,7 @@ fn number(variable: &str) -> Option<u64> {
 #[test]
 fn every_seed_ends_well() {
     let first = number("URXE_SIM_FIRST").unwrap_or(0);
-    let count = number("URXE_SIM_SEEDS").unwrap_or(200);
+    let count = number("URXE_SIM_SEEDS").unwrap_or(300);
     let next = AtomicU64::new(first);
     let work = || {
         let mut sum = Report::default();
@@ -50,10 +50,10 @@ fn every_seed_ends_well() {
         sum
     });
     println!("{sum}");
-    if count >= 200 {
+    if count >= 300 {
         // The simulations must meet what they are for.
         let Report { faults, sequence_naks, rnr_naks, duplicates, .. } = sum;
-        let Report { early_resends, timeouts, .. } = sum;
+        let Report { early_resends, timeouts, atomics, arrivals, failed, flushes, .. } = sum;
         for (what, times) in [
             ("faults", faults),
             ("sequence NAKs", sequence_naks),
@@ -61,6 +61,10 @@ fn every_seed_ends_well() {
             ("duplicates", duplicates),
             ("early resends", early_resends),
             ("timeouts", timeouts),
+            ("atomics", atomics),
+            ("messages of UC and UD", arrivals),
+            ("connections that failed", failed),
+            ("flushes", flushes),
         ] {
             assert!(times > 0, "no {what} in {count} seeds: {sum}");
         }

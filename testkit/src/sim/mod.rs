@@ -1,13 +1,36 @@
 //! Whole devices on a network in memory, with a virtual clock: everything from one seed.
 //!
-//! [`run`] draws hosts, links with faults, queue pairs and work requests from a seed, and lets them
-//! run until all is done. It judges by a reference ([`plan`]): every byte of all registered memory,
-//! the order of completions, each exactly once, and that everything completes once faults have
-//! stopped. The same seed gives the same run, to the last packet.
+//! [`run`] draws hosts, links with faults, queue pairs of all services, shared receive queues and
+//! work requests from a seed, and lets them run until all is done. The same seed gives the same run,
+//! to the last packet.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`dice`] | random choices |
+//! | `scenario` | hosts, faults, and who talks to whom |
+//! | [`plan`] | what two ends are to do, and the one flaw that a connection may have |
+//! | `connect` | makes queue pairs, ends them, and makes them again |
+//! | `world`, `node`, `end`, `supply` | time; shards; what queue pairs and receive queues post |
+//! | [`memory`], [`cells`] | the model: every byte of registered memory, and the atomics done |
+//! | `check` | the judge: each completion, and what must have come of it |
+//!
+//! What is judged: each request and receive completes exactly once, in order, with what it is due;
+//! its effect is there by then. Atomics are executed exactly once. After a flaw both ends fail as
+//! they must, everything posted is flushed, and queue pairs made again work. What UC and UD bring is
+//! whole, what was sent, in order on an orderly network, and no more often than the network doubled
+//! packets. No byte changes that no request was to change, also between the places granted. And all
+//! of it ends once faults have stopped.
 
+pub mod cells;
+mod check;
+mod connect;
 pub mod dice;
+mod end;
+pub mod memory;
+mod node;
 pub mod plan;
 mod scenario;
+mod supply;
 mod world;
 
 use std::fmt;
@@ -23,6 +46,16 @@ pub struct Report {
     pub runs: u64,
     /// Work requests that completed.
     pub requests: u64,
+    /// Queue pairs, each life of one counted.
+    pub queue_pairs: u64,
+    /// Atomics that completed.
+    pub atomics: u64,
+    /// Messages of UC and UD that arrived.
+    pub arrivals: u64,
+    /// Ends of reliable connections that failed, as planned.
+    pub failed: u64,
+    /// Requests that were flushed.
+    pub flushes: u64,
     /// Bytes that they moved.
     pub bytes: u64,
     /// Packets that engines sent.
@@ -66,6 +99,11 @@ impl AddAssign for Report {
     fn add_assign(&mut self, other: Self) {
         self.runs += other.runs;
         self.requests += other.requests;
+        self.queue_pairs += other.queue_pairs;
+        self.atomics += other.atomics;
+        self.arrivals += other.arrivals;
+        self.failed += other.failed;
+        self.flushes += other.flushes;
         self.bytes += other.bytes;
         self.packets += other.packets;
         self.faults += other.faults;
@@ -85,6 +123,9 @@ impl fmt::Display for Report {
         let seconds = self.nanos as f64 / 1e9;
         write!(f, "{} runs, {:.1} s of virtual time: ", self.runs, seconds)?;
         write!(f, "{} requests, {} bytes, {} packets; ", self.requests, self.bytes, self.packets)?;
+        write!(f, "{} queue pairs, {} atomics, ", self.queue_pairs, self.atomics)?;
+        write!(f, "{} unacknowledged messages arrived, ", self.arrivals)?;
+        write!(f, "{} connections failed, {} requests flushed; ", self.failed, self.flushes)?;
         write!(f, "{} faults, {} blackouts, ", self.faults, self.blackouts)?;
         write!(f, "{} overflows; ", self.overflows)?;
         write!(f, "{} sequence NAKs, {} RNR NAKs, ", self.sequence_naks, self.rnr_naks)?;

@@ -1,30 +1,56 @@
-//! What the two ends of a connection are to do, and what must have come of it.
+//! What two ends are to do, drawn before anything runs.
 //!
-//! The whole plan is drawn before anything runs, together with the memory that must be there at
-//! the end: the reference. Each request has its own bytes at both ends, with random bytes between
-//! them that nobody may touch; only WRITEs go to the same place again, so that one that is executed
-//! twice shows.
+//! Each request has its own bytes at both ends, with random bytes between them that nobody may
+//! touch; only WRITEs go to the same place again, so that one that is executed twice shows. A plan
+//! may have one flaw, which must end the connection.
+
+use rxe_core::qp::QpType;
 
 use super::dice::Dice;
+use super::memory::{Layout, Place, scattered};
 
-/// Bytes at an offset of a buffer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
-    /// Offset of the first byte.
-    pub offset: usize,
-    /// Number of bytes.
-    pub len: usize,
-}
+/// Bytes that stand before each datagram.
+pub const HEADER_LEN: usize = 40;
 
 /// What a request does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// A SEND.
     Send,
-    /// A WRITE to this offset of the peer's buffer.
+    /// A SEND to a queue pair, named by its place in the world.
+    SendTo(usize),
+    /// A WRITE to this offset of the peer's memory.
     Write(usize),
-    /// A READ from this offset of the peer's buffer.
+    /// A READ from this offset of the peer's memory.
     Read(usize),
+    /// Adds to a cell of the peer.
+    FetchAdd(usize, u64),
+    /// Stores in a cell of the peer, if it holds what was seen there last.
+    CompareSwap(usize, u64),
+}
+
+/// What is wrong with a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flaw {
+    /// The peer's key is not valid any more.
+    StaleKey,
+    /// The peer's key gives no access from afar.
+    LocalKey,
+    /// The bytes are not all in the peer's region.
+    OutOfRange,
+    /// The own key is not valid any more.
+    OwnKey,
+    /// The queue key is wrong: the datagram is for nobody.
+    QueueKey,
+}
+
+/// What is wrong with a receive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReceiveFlaw {
+    /// It is shorter than the message.
+    Short,
+    /// Its key is not valid any more.
+    Key,
 }
 
 /// A send request, and the bytes that it moves.
@@ -40,88 +66,94 @@ pub struct Request {
     pub inline: bool,
     /// It completes in the queue.
     pub signaled: bool,
-    /// It waits for earlier READs.
+    /// It waits for earlier READs and atomics.
     pub fence: bool,
     /// It asks for a solicited event.
     pub solicited: bool,
-    /// The bytes that it moves.
+    /// The bytes that it moves; of an atomic only their number is known before.
     pub data: Vec<u8>,
     /// No other request touches its place at the peer, so that it can be judged when it completes.
     pub is_alone: bool,
+    /// Messages that the peer will have got with it and those before it.
+    pub messages: usize,
+    /// What is wrong with it.
+    pub flaw: Option<Flaw>,
     /// When it is posted, in nanoseconds after the one before.
     pub pause_nanos: u64,
 }
 
-/// A receive request, and what must come into it.
+/// A message that is to arrive at an end.
 #[derive(Clone, Debug)]
-pub struct Receive {
-    /// Where its bytes go.
-    pub pieces: Vec<Place>,
+pub struct Message {
+    /// The request of the peer that brings it.
+    pub request: usize,
     /// The message; `None` for a WRITE with immediate data.
     pub data: Option<Vec<u8>>,
+    /// Where the WRITE goes.
+    pub target: Option<usize>,
     /// Bytes of the message.
     pub byte_len: u32,
     /// Immediate data.
     pub imm: Option<u32>,
-    /// When it is posted, in nanoseconds after the one before.
-    pub pause_nanos: u64,
 }
 
-/// One end of a connection: its memory, and what it posts.
+/// A receive request.
+#[derive(Clone, Debug, Default)]
+pub struct Receive {
+    /// Where its bytes go.
+    pub pieces: Vec<Place>,
+    /// When it is posted, in nanoseconds after the one before.
+    pub pause_nanos: u64,
+    /// What is wrong with it.
+    pub flaw: Option<ReceiveFlaw>,
+}
+
+/// One end: its memory, and what it posts and gets.
 #[derive(Clone, Debug, Default)]
 pub struct End {
     /// Memory before anything happens.
-    pub before: Vec<u8>,
-    /// Memory when everything is done.
-    pub after: Vec<u8>,
+    pub layout: Layout,
+    /// Memory as requests will have changed it when all went well.
+    planned: Vec<u8>,
     /// Send requests in order.
     pub requests: Vec<Request>,
-    /// Receive requests in order.
+    /// Messages in order.
+    pub messages: Vec<Message>,
+    /// Receive requests in order; none where they come from a shared queue.
     pub receives: Vec<Receive>,
+    /// The program moves this end to the error state when it has posted so many requests.
+    pub gives_up_after: Option<usize>,
 }
 
 impl End {
-    /// Sets `len` bytes apart, behind some that belong to nobody.
     fn alloc(&mut self, dice: &mut Dice, len: usize) -> Place {
-        let guard = dice.range(1, 48) as usize;
-        let offset = self.before.len() + guard;
-        let start = self.before.len();
-        dice.fill(&mut self.before, guard + len);
-        self.after.extend_from_slice(&self.before[start..]);
-        Place { offset, len }
+        let place = self.layout.alloc(dice, len);
+        self.planned.extend_from_slice(&self.layout.bytes[self.planned.len()..]);
+        place
     }
 
-    /// Sets `len` bytes apart in one to four pieces, some of which may be empty.
     fn alloc_pieces(&mut self, dice: &mut Dice, len: usize) -> Vec<Place> {
-        let count = if dice.once_in(2) { 1 } else { dice.range(1, 4) };
-        let mut left = len;
-        (0..count)
-            .map(|index| {
-                let last = index + 1 == count;
-                let part = if last { left } else { dice.below(left as u64 + 1) as usize };
-                left -= part;
-                self.alloc(dice, part)
-            })
-            .collect()
+        let pieces = self.layout.alloc_pieces(dice, len);
+        self.planned.extend_from_slice(&self.layout.bytes[self.planned.len()..]);
+        pieces
     }
 
     fn gather(&self, pieces: &[Place]) -> Vec<u8> {
-        pieces.iter().flat_map(|p| &self.after[p.offset..p.offset + p.len]).copied().collect()
+        pieces.iter().flat_map(|p| &self.planned[p.offset..p.offset + p.len]).copied().collect()
     }
 
     fn scatter(&mut self, pieces: &[Place], data: &[u8]) {
-        let mut rest = data;
-        for piece in pieces {
-            let (part, others) = rest.split_at(piece.len.min(rest.len()));
-            self.after[piece.offset..piece.offset + part.len()].copy_from_slice(part);
-            rest = others;
+        for (offset, part) in scattered(pieces, data) {
+            self.planned[offset..offset + part.len()].copy_from_slice(part);
         }
     }
 }
 
-/// How the plan of a connection is drawn.
+/// How a plan is drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
+    /// Its service.
+    pub service: QpType,
     /// Path MTU in bytes.
     pub mtu: usize,
     /// The most inline data.
@@ -130,18 +162,54 @@ pub struct Style {
     pub late_receives: bool,
     /// The longest message.
     pub longest: usize,
+    /// Cells of the peer's host.
+    pub cells: usize,
+    /// Stands in the immediate data of what is not reliable, so that no two messages are alike.
+    pub tag: u32,
+    /// Receives come from a shared queue.
+    pub shared: bool,
+}
+
+impl Style {
+    fn is_reliable(&self) -> bool {
+        self.service.is_reliable()
+    }
 }
 
 /// Draws `count` requests of `from` to `to`, and the receives that they take there.
 pub fn direction(dice: &mut Dice, style: &Style, from: &mut End, to: &mut End, count: usize) {
     let mut targets: Vec<Target> = Vec::new();
-    for index in 0..count {
-        let last = index + 1 == count;
-        request(dice, style, from, to, &mut targets, last);
+    for _ in 0..count {
+        request(dice, style, from, to, &mut targets);
     }
+    sign_last(from);
     // A WRITE can be judged on completion if nothing else was written where it went.
     for target in targets.iter().filter(|target| target.writers.len() == 1) {
         from.requests[target.writers[0]].is_alone = true;
+    }
+    if !style.shared {
+        receives(dice, style, to);
+    }
+}
+
+/// Draws `count` datagrams of `from` to queue pairs among `targets`.
+pub fn datagrams(dice: &mut Dice, style: &Style, from: &mut End, targets: &[usize], count: usize) {
+    for _ in 0..count {
+        let target = dice.pick(targets);
+        let (pieces, data) = source(dice, style, from);
+        let imm = dice.once_in(2).then_some(());
+        let mut request = new_request(dice, style, from, Action::SendTo(target), data, imm);
+        request.flaw = dice.once_in(12).then_some(Flaw::QueueKey);
+        request.pieces = pieces;
+        from.requests.push(request);
+    }
+    sign_last(from);
+}
+
+/// The last request tells that all are done.
+fn sign_last(from: &mut End) {
+    if let Some(last) = from.requests.last_mut() {
+        last.signaled = true;
     }
 }
 
@@ -159,47 +227,90 @@ fn request(
     from: &mut End,
     to: &mut End,
     targets: &mut Vec<Target>,
-    last: bool,
 ) {
     let index = from.requests.len();
-    let kind = dice.below(6);
-    let mut fence = dice.once_in(10);
-    let imm = (kind % 2 == 1).then(|| dice.word() as u32);
-    let (action, pieces, data, imm) = match kind {
+    let kind = dice.below(if !style.is_reliable() {
+        4
+    } else if style.cells == 0 {
+        6
+    } else {
+        8
+    });
+    let imm = (kind < 4 && kind % 2 == 1).then_some(());
+    let mut fenced = false;
+    let (action, pieces, data) = match kind {
         0..=3 => {
-            let (pieces, fenced) = source(dice, style, from);
-            fence |= fenced;
-            let data = from.gather(&pieces);
-            let action = if kind < 2 {
-                Action::Send
+            let read = earlier_read(dice, from).filter(|_| style.is_reliable());
+            fenced = read.is_some();
+            let (pieces, data) = read.unwrap_or_else(|| source(dice, style, from));
+            if kind < 2 {
+                (Action::Send, pieces, data)
             } else {
-                Action::Write(write_target(dice, to, targets, index, data.len()))
-            };
-            apply(to, action, &data);
-            (action, pieces, data, imm)
+                let offset = write_target(dice, to, targets, index, data.len());
+                to.scatter(&[Place { offset, len: data.len() }], &data);
+                (Action::Write(offset), pieces, data)
+            }
         }
-        _ => {
+        4 | 5 => {
             let place = read_source(dice, style, to, targets);
             let data = to.gather(&[place]);
             let pieces = from.alloc_pieces(dice, data.len());
             from.scatter(&pieces, &data);
-            (Action::Read(place.offset), pieces, data, None)
+            (Action::Read(place.offset), pieces, data)
+        }
+        _ => {
+            let cell = dice.below(style.cells as u64) as usize;
+            let operand = dice.word();
+            let action = if kind == 6 {
+                Action::FetchAdd(cell, operand)
+            } else {
+                Action::CompareSwap(cell, operand)
+            };
+            (action, from.alloc_pieces(dice, 8), vec![0; 8])
         }
     };
-    let is_read = matches!(action, Action::Read(_));
-    receive(dice, style, to, action, &data, imm);
-    from.requests.push(Request {
+    let mut request = new_request(dice, style, from, action, data, imm);
+    request.pieces = pieces;
+    if fenced {
+        (request.fence, request.inline) = (true, false);
+    }
+    message(&request, index, to);
+    request.messages = to.messages.len();
+    from.requests.push(request);
+}
+
+fn new_request(
+    dice: &mut Dice,
+    style: &Style,
+    from: &End,
+    action: Action,
+    data: Vec<u8>,
+    imm: Option<()>,
+) -> Request {
+    let brings =
+        !matches!(action, Action::Read(_) | Action::FetchAdd(..) | Action::CompareSwap(..));
+    // What is short is told apart by its immediate data.
+    let is_tagged = !style.is_reliable()
+        && matches!(action, Action::Send | Action::SendTo(_))
+        && data.len() < 8;
+    let imm = imm.or_else(|| is_tagged.then_some(())).map(|()| {
+        let number = if style.is_reliable() { dice.word() as u32 } else { style.tag };
+        number << 16 | from.requests.len() as u32
+    });
+    Request {
         action,
         imm,
-        inline: !is_read && data.len() <= style.max_inline && !fence && dice.once_in(2),
-        signaled: last || !dice.once_in(3),
-        fence,
+        inline: brings && data.len() <= style.max_inline && dice.once_in(2),
+        signaled: !dice.once_in(3),
+        fence: dice.once_in(10),
         solicited: dice.once_in(4),
-        pieces,
+        pieces: Vec::new(),
         data,
-        is_alone: is_read,
+        is_alone: !brings,
+        messages: 0,
+        flaw: None,
         pause_nanos: if dice.once_in(3) { dice.below(2_000_000) } else { 0 },
-    });
+    }
 }
 
 fn length(dice: &mut Dice, style: &Style) -> usize {
@@ -213,19 +324,28 @@ fn length(dice: &mut Dice, style: &Style) -> usize {
         6 if dice.once_in(4) => dice.below(style.longest as u64 + 1),
         _ => dice.below(5 * mtu + 1),
     };
-    len as usize
+    (len as usize).min(style.longest)
 }
 
-/// Bytes to send: new ones, or what an earlier READ brings, which then has to wait for it.
-fn source(dice: &mut Dice, style: &Style, from: &mut End) -> (Vec<Place>, bool) {
+/// Bytes to send.
+fn source(dice: &mut Dice, style: &Style, from: &mut End) -> (Vec<Place>, Vec<u8>) {
+    let len = length(dice, style);
+    let pieces = from.alloc_pieces(dice, len);
+    let data = from.gather(&pieces);
+    (pieces, data)
+}
+
+/// Now and then what an earlier READ brings, which has to be waited for.
+fn earlier_read(dice: &mut Dice, from: &End) -> Option<(Vec<Place>, Vec<u8>)> {
     let reads: Vec<usize> = (0..from.requests.len())
         .filter(|&i| matches!(from.requests[i].action, Action::Read(_)))
         .collect();
-    if !reads.is_empty() && dice.once_in(5) {
-        return (from.requests[dice.pick(&reads)].pieces.clone(), true);
+    if reads.is_empty() || !dice.once_in(5) {
+        return None;
     }
-    let len = length(dice, style);
-    (from.alloc_pieces(dice, len), false)
+    let pieces = from.requests[dice.pick(&reads)].pieces.clone();
+    let data = from.gather(&pieces);
+    Some((pieces, data))
 }
 
 /// Where a WRITE goes: somewhere new, or where others went before it.
@@ -257,37 +377,108 @@ fn read_source(dice: &mut Dice, style: &Style, to: &mut End, targets: &mut [Targ
     to.alloc(dice, len)
 }
 
-fn apply(to: &mut End, action: Action, data: &[u8]) {
-    if let Action::Write(offset) = action {
-        to.after[offset..offset + data.len()].copy_from_slice(data);
+/// Notes the message that a request brings, if it brings one.
+fn message(request: &Request, index: usize, to: &mut End) {
+    let (data, target) = match request.action {
+        Action::Send => (Some(request.data.clone()), None),
+        Action::Write(offset) if request.imm.is_some() => (None, Some(offset)),
+        _ => return,
+    };
+    // Fits: messages here are short.
+    let byte_len = request.data.len() as u32;
+    to.messages.push(Message { request: index, data, target, byte_len, imm: request.imm });
+}
+
+/// Draws the receives of an end: as its messages need them.
+fn receives(dice: &mut Dice, style: &Style, to: &mut End) {
+    let longest = to.messages.iter().map(data_len).max().unwrap_or(0);
+    for index in 0..to.messages.len() {
+        let spare = if dice.once_in(2) { 0 } else { dice.below(2000) as usize };
+        let room = match style.is_reliable() {
+            true => data_len(&to.messages[index]) + spare,
+            // Which message comes is open; one that is too long is dropped.
+            false if dice.once_in(8) => dice.below(longest as u64 + 1) as usize,
+            false => longest,
+        };
+        let pieces = to.alloc_pieces(dice, room);
+        to.receives.push(Receive { pieces, pause_nanos: pause(dice, style), flaw: None });
     }
 }
 
-/// Draws the receive that a request takes, if it takes one.
-fn receive(
+/// Draws `count` receives that take any message.
+pub fn spare_receives(
     dice: &mut Dice,
     style: &Style,
-    to: &mut End,
-    action: Action,
-    data: &[u8],
-    imm: Option<u32>,
-) {
-    let is_send = action == Action::Send;
-    if !is_send && imm.is_none() {
-        return;
+    layout: &mut Layout,
+    count: usize,
+) -> Vec<Receive> {
+    let header = if style.service == QpType::Ud { HEADER_LEN } else { 0 };
+    let receive = |_| {
+        let short = header > 0 && dice.once_in(8);
+        let room = if short { dice.below(style.longest as u64) as usize } else { style.longest };
+        let pieces = layout.alloc_pieces(dice, header + room);
+        Receive { pieces, pause_nanos: pause(dice, style), flaw: None }
+    };
+    (0..count).map(receive).collect()
+}
+
+fn pause(dice: &mut Dice, style: &Style) -> u64 {
+    if style.late_receives { dice.below(3_000_000) } else { 0 }
+}
+
+fn data_len(message: &Message) -> usize {
+    message.data.as_ref().map_or(0, Vec::len)
+}
+
+/// Puts one flaw into the plan of a connection: it must end in the error state.
+pub fn spoil(dice: &mut Dice, style: &Style, ends: [&mut End; 2]) {
+    let [first, second] = ends;
+    let swap = !second.requests.is_empty() && dice.once_in(2);
+    let (from, to) = if swap { (second, first) } else { (first, second) };
+    let is_spoilt = match dice.below(6) {
+        0 | 1 if style.is_reliable() => spoil_remote(dice, from),
+        2 | 3 => spoil_own(dice, from),
+        4 | 5 if style.is_reliable() => spoil_receive(dice, to),
+        _ => false,
+    };
+    if !is_spoilt {
+        from.gives_up_after = Some(dice.range(1, from.requests.len() as u64) as usize);
     }
-    let spare = if dice.once_in(2) { 0 } else { dice.below(2000) as usize };
-    let room = if is_send { data.len() + spare } else { spare };
-    let pieces = to.alloc_pieces(dice, room);
-    if is_send {
-        to.scatter(&pieces, data);
+}
+
+fn spoil_remote(dice: &mut Dice, from: &mut End) -> bool {
+    let flaw = dice.pick(&[Flaw::StaleKey, Flaw::LocalKey, Flaw::OutOfRange]);
+    // R28: without data the key does not matter.
+    spoil_one(dice, from, flaw, |request| request.action != Action::Send && request.data.len() > 1)
+}
+
+fn spoil_own(dice: &mut Dice, from: &mut End) -> bool {
+    spoil_one(dice, from, Flaw::OwnKey, |request| !request.inline && !request.data.is_empty())
+}
+
+fn spoil_one(dice: &mut Dice, from: &mut End, flaw: Flaw, fits: fn(&Request) -> bool) -> bool {
+    let fitting: Vec<usize> =
+        (0..from.requests.len()).filter(|&index| fits(&from.requests[index])).collect();
+    if fitting.is_empty() {
+        return false;
     }
-    to.receives.push(Receive {
-        pieces,
-        data: is_send.then(|| data.to_vec()),
-        // Fits: messages here are short.
-        byte_len: data.len() as u32,
-        imm,
-        pause_nanos: if style.late_receives { dice.below(3_000_000) } else { 0 },
-    });
+    from.requests[dice.pick(&fitting)].flaw = Some(flaw);
+    true
+}
+
+fn spoil_receive(dice: &mut Dice, to: &mut End) -> bool {
+    let fitting: Vec<usize> =
+        (0..to.receives.len()).filter(|&index| data_len(&to.messages[index]) > 0).collect();
+    if fitting.is_empty() {
+        return false;
+    }
+    let index = dice.pick(&fitting);
+    let len = data_len(&to.messages[index]);
+    if dice.once_in(2) {
+        to.receives[index].flaw = Some(ReceiveFlaw::Key);
+    } else {
+        to.receives[index].pieces = to.alloc_pieces(dice, len - 1);
+        to.receives[index].flaw = Some(ReceiveFlaw::Short);
+    }
+    true
 }

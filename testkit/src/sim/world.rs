@@ -1,26 +1,24 @@
-//! The world at work: shards over a fabric, time, and the judge.
+//! The world at work: shards over a fabric, what they post, and time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gid_table::Gid;
-use rxe_core::mem::{DmaBuf, MrKeys};
-use rxe_core::qp::QpState;
-use rxe_core::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
-use rxe_core::wq::{
-    PostRecvError, PostSendError, RecvWr, RemoteAddr, SendData, SendFlags, SendOp, SendWr, Sge,
-};
-use rxe_core::{AsyncEvent, CompletionQueue, Counter, Instant, QueuePair, Shard};
-use rxe_net::batch::TxBatch;
-use rxe_net::link::Link;
-use rxe_net::memory::{Fabric, MemoryLink, PortId};
+use rxe_core::qp::{QpAttr, QpAttrMask, QpState};
+use rxe_core::{Counter, Instant, QueuePair};
+use rxe_net::memory::{Fabric, PortId};
 use rxe_net::pcap::Capture;
 use rxe_wire::Qpn;
 
+use super::cells::Cells;
+use super::check::Tag;
+use super::connect::{self, Connection, Shared};
 use super::dice::Dice;
-use super::plan::{Action, End, Place};
+use super::end::SimQp;
+use super::memory::Memory;
+use super::node::Node;
+use super::supply::{Inlet, Supply};
 use super::{Failure, Report};
 
 /// By then everything must be done: faults stop long before.
@@ -29,200 +27,69 @@ const DEADLINE_NANOS: u64 = 60_000_000_000;
 const QUIET_NANOS: u64 = 2_000_000_000;
 /// Steps that no run needs.
 const STEPS_MAX: u64 = 20_000_000;
-
-/// A shard of a host with its link.
-pub(super) struct Node {
-    pub(super) shard: Shard,
-    pub(super) gid: Gid,
-    pub(super) cqs: Vec<Arc<CompletionQueue>>,
-    pub(super) port: PortId,
-    link: MemoryLink,
-    batch: TxBatch,
-    /// Its thread comes around this often at most, so that packets gather meanwhile.
-    pace_nanos: u64,
-    next_turn: Instant,
-}
-
-impl Node {
-    pub(super) fn new(
-        shard: Shard,
-        link: MemoryLink,
-        port: PortId,
-        gid: Gid,
-        pace_nanos: u64,
-    ) -> Self {
-        let (batch, cqs, next_turn) = (TxBatch::new(), Vec::new(), Instant::ZERO);
-        Self { shard, gid, cqs, link, port, batch, pace_nanos, next_turn }
-    }
-
-    /// Receives, handles timers and sends; returns whether there was anything to do.
-    fn take_turn(&mut self, now: Instant) -> Result<bool, String> {
-        let Self { shard, link, batch, .. } = self;
-        let mut busy = false;
-        loop {
-            let received = link.receive(now, &mut |path, bytes| {
-                shard.handle_packet(now, path, bytes);
-            });
-            match received {
-                Ok(0) => break,
-                Ok(_) => busy = true,
-                Err(error) => return Err(format!("receive: {error}")),
-            }
-        }
-        while let Some(hint) = link.poll_unreachable() {
-            shard.handle_unreachable(now, &hint);
-        }
-        if shard.poll_timeout().is_some_and(|at| at <= now) {
-            shard.handle_timeout(now);
-        }
-        loop {
-            while let Some(room) = batch.room() {
-                let Some(transmit) = shard.poll_transmit(now, room) else { break };
-                batch.commit(transmit);
-            }
-            if batch.is_empty() {
-                return Ok(busy);
-            }
-            busy = true;
-            link.transmit(now, batch);
-        }
-    }
-
-    /// When it has something to do by itself.
-    fn next_time(&self, now: Instant) -> Option<Instant> {
-        let paced = (self.next_turn > now).then_some(self.next_turn);
-        let timer = self.shard.poll_timeout().map(|at| at.max(self.next_turn));
-        [paced, timer].into_iter().flatten().min()
-    }
-}
-
-/// One end of a connection, and how far its plan has come.
-pub(super) struct SimQp {
-    pub(super) node: usize,
-    pub(super) qp: Arc<QueuePair>,
-    peer: usize,
-    buf: Arc<DmaBuf>,
-    keys: MrKeys,
-    iova: u64,
-    end: End,
-    /// Requests and receives that have been posted, and when the next one is due.
-    posted: Progress,
-    received: Progress,
-    /// Requests and receives that have completed.
-    sends_done: usize,
-    receives_done: usize,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Progress {
-    count: usize,
-    due: Instant,
-    /// The queue is full: a completion makes room, not time.
-    blocked: bool,
-}
-
-impl Progress {
-    fn next_time(&self, of: usize) -> Option<Instant> {
-        (self.count < of && !self.blocked).then_some(self.due)
-    }
-}
-
-impl SimQp {
-    pub(super) fn new(
-        node: usize,
-        peer: usize,
-        qp: Arc<QueuePair>,
-        buf: Arc<DmaBuf>,
-        keys: MrKeys,
-        iova: u64,
-        end: End,
-    ) -> Self {
-        let (posted, received) = (Progress::default(), Progress::default());
-        let (sends_done, receives_done) = (0, 0);
-        Self { node, qp, peer, buf, keys, iova, end, posted, received, sends_done, receives_done }
-    }
-
-    fn is_done(&self) -> bool {
-        self.sends_done == self.end.requests.len() && self.receives_done == self.end.receives.len()
-    }
-
-    fn sges(&self, pieces: &[Place]) -> Vec<Sge> {
-        let sge = |place: &Place| Sge {
-            addr: self.iova.wrapping_add(place.offset as u64),
-            // Fits: buffers here are of megabytes at most.
-            length: place.len as u32,
-            lkey: self.keys.lkey,
-        };
-        pieces.iter().map(sge).collect()
-    }
-
-    /// The first bytes that lie in the pieces now.
-    fn bytes(&self, pieces: &[Place], len: usize) -> Result<Vec<u8>, String> {
-        let mut all = Vec::new();
-        for piece in pieces {
-            let start = all.len();
-            all.resize(start + piece.len, 0);
-            self.buf.read_at(piece.offset, &mut all[start..]).map_err(|fault| fault.to_string())?;
-        }
-        all.truncate(len);
-        Ok(all)
-    }
-
-    /// Posts the next request, if there is room for it.
-    fn post_send(&mut self, peer: RemoteAddr) -> Result<bool, String> {
-        let request = &self.end.requests[self.posted.count];
-        let remote =
-            |offset: usize| RemoteAddr { addr: peer.addr.wrapping_add(offset as u64), ..peer };
-        let imm = request.imm;
-        let op = match request.action {
-            Action::Send => SendOp::Send { imm },
-            Action::Write(offset) => SendOp::Write { remote: remote(offset), imm },
-            Action::Read(offset) => SendOp::Read { remote: remote(offset) },
-        };
-        let mut flags = SendFlags::empty();
-        flags.set(SendFlags::SIGNALED, request.signaled);
-        flags.set(SendFlags::FENCE, request.fence);
-        flags.set(SendFlags::SOLICITED, request.solicited);
-        let sges = self.sges(&request.pieces);
-        let data =
-            if request.inline { SendData::Inline(&request.data) } else { SendData::Sges(&sges) };
-        let wr = SendWr { wr_id: self.posted.count as u64, op, flags, data, srq_number: None };
-        match self.qp.post_send(&wr) {
-            Ok(()) => Ok(true),
-            Err(PostSendError::Full { .. }) => Ok(false),
-            Err(error) => Err(format!("post_send: {error}")),
-        }
-    }
-
-    fn post_recv(&mut self) -> Result<bool, String> {
-        let sges = self.sges(&self.end.receives[self.received.count].pieces);
-        match self.qp.post_recv(RecvWr { wr_id: self.received.count as u64, sges: &sges }) {
-            Ok(_) => Ok(true),
-            Err(PostRecvError::Full { .. }) => Ok(false),
-            Err(error) => Err(format!("post_recv: {error}")),
-        }
-    }
-}
+/// A program whose send queue is full tries again after so long.
+const FULL_NANOS: u64 = 200_000;
+/// By then all that was sent without acknowledgement has arrived, or is lost.
+const SETTLE_NANOS: u64 = 60_000_000;
 
 /// Everything, and the time.
 pub(super) struct World {
     pub(super) fabric: Fabric,
     pub(super) nodes: Vec<Node>,
     pub(super) qps: Vec<SimQp>,
-    by_qpn: HashMap<Qpn, usize>,
+    pub(super) supplies: Vec<Supply>,
+    pub(super) memories: Vec<Memory>,
+    pub(super) cells: Vec<Cells>,
+    pub(super) shared: Vec<Shared>,
+    pub(super) connections: Vec<Connection>,
+    /// The queue pair that has a number now.
+    pub(super) by_qpn: HashMap<Qpn, usize>,
+    /// Whom a message without acknowledgement is from, by where it comes to: queue pair and request.
+    pub(super) tags: HashMap<(usize, Tag), (usize, usize)>,
+    pub(super) arrived: HashSet<(usize, usize)>,
+    /// Messages that came more than once.
+    pub(super) repeats: u64,
+    /// Queue pairs that must have got so many messages by now.
+    pub(super) owed: Vec<(usize, usize)>,
+    /// The network neither reorders nor doubles.
+    pub(super) is_orderly: bool,
+    pub(super) dice: Dice,
+    pub(super) now: Instant,
     /// When a cable is pulled out, and plugged in again; the last one first.
     pub(super) cables: Vec<(Instant, PortId, bool)>,
     blackouts: u64,
-    dice: Dice,
-    now: Instant,
-    bytes: u64,
+    pub(super) bytes: u64,
+    pub(super) atomics: u64,
+    pub(super) flushes: u64,
+    failed: u64,
 }
 
 impl World {
     pub(super) fn new(fabric: Fabric, seed: u64) -> Self {
-        let (nodes, qps, by_qpn) = (Vec::new(), Vec::new(), HashMap::new());
-        let (dice, now) = (Dice::new(seed), Instant::from_nanos(1));
-        Self { fabric, nodes, qps, by_qpn, cables: Vec::new(), blackouts: 0, dice, now, bytes: 0 }
+        Self {
+            fabric,
+            nodes: Vec::new(),
+            qps: Vec::new(),
+            supplies: Vec::new(),
+            memories: Vec::new(),
+            cells: Vec::new(),
+            shared: Vec::new(),
+            connections: Vec::new(),
+            by_qpn: HashMap::new(),
+            tags: HashMap::new(),
+            arrived: HashSet::new(),
+            repeats: 0,
+            owed: Vec::new(),
+            is_orderly: true,
+            dice: Dice::new(seed),
+            now: Instant::ZERO,
+            cables: Vec::new(),
+            blackouts: 0,
+            bytes: 0,
+            atomics: 0,
+            flushes: 0,
+            failed: 0,
+        }
     }
 
     /// Writes all frames to a file.
@@ -235,7 +102,6 @@ impl World {
 
     /// Runs until all is done, then for a while longer, and judges.
     pub(super) fn run(&mut self) -> Result<(), Failure> {
-        self.by_qpn = self.qps.iter().enumerate().map(|(i, qp)| (qp.qp.qpn(), i)).collect();
         let result = self.run_all();
         result.map_err(|what| Failure { at_nanos: self.now.as_nanos(), what })
     }
@@ -245,7 +111,7 @@ impl World {
         let mut done = false;
         for _ in 0..STEPS_MAX {
             self.step()?;
-            if !done && self.qps.iter().all(SimQp::is_done) {
+            if !done && self.connections.iter().all(Connection::is_over) {
                 done = true;
                 end = self.now.plus_nanos(QUIET_NANOS);
             }
@@ -265,8 +131,12 @@ impl World {
             self.fabric.set_up(port, up);
             self.blackouts += u64::from(!up);
         }
+        self.end_queue_pairs()?;
+        for index in 0..self.supplies.len() {
+            self.post_receives(index)?;
+        }
         for index in 0..self.qps.len() {
-            self.post(index)?;
+            self.post_requests(index)?;
         }
         for node in &mut self.nodes {
             if node.next_turn <= self.now && node.take_turn(self.now)? && node.pace_nanos > 0 {
@@ -274,45 +144,73 @@ impl World {
                 node.next_turn = self.now.plus_nanos(pause);
             }
         }
-        self.poll()
+        self.poll()?;
+        connect::go_on(self)
     }
 
     fn next_time(&self) -> Option<Instant> {
         let nodes = self.nodes.iter().filter_map(|node| node.next_time(self.now));
-        let posts = self.qps.iter().flat_map(|qp| {
-            let sends = qp.posted.next_time(qp.end.requests.len());
-            [sends, qp.received.next_time(qp.end.receives.len())]
-        });
+        let live = || self.qps.iter().filter(|qp| !qp.is_over);
+        let sends = live().filter_map(|qp| qp.posted.next_time(qp.end.requests.len()));
+        let ends = live().filter_map(|qp| qp.ends_at);
+        let receives = self.supplies.iter().filter_map(Supply::next_time);
+        let connections = self.connections.iter().filter_map(|connection| connection.next_at);
         let fabric = self.fabric.next_event_time();
         let cable = self.cables.last().map(|(at, _, _)| *at);
-        nodes.chain(posts.flatten()).chain(fabric).chain(cable).min()
+        let posts = sends.chain(receives).chain(ends).chain(connections);
+        nodes.chain(posts).chain(fabric).chain(cable).min()
     }
 
-    /// Posts what is due and has room.
-    fn post(&mut self, index: usize) -> Result<(), String> {
-        let (now, peer) = (self.now, self.qps[index].peer);
-        let peer = RemoteAddr { addr: self.qps[peer].iova, rkey: self.qps[peer].keys.rkey };
-        let qp = &mut self.qps[index];
-        while qp.received.count < qp.end.receives.len() && qp.received.due <= now {
-            qp.received.blocked = !qp.post_recv()?;
-            if qp.received.blocked {
-                break;
+    /// Posts the receives that are due and have room.
+    fn post_receives(&mut self, index: usize) -> Result<(), String> {
+        let supply = &mut self.supplies[index];
+        while supply.next_time().is_some_and(|due| due <= self.now) {
+            match supply.post(index, &self.memories[supply.memory])? {
+                None => supply.posted.blocked = true,
+                Some(kick) => {
+                    if let (true, Inlet::Own(qp)) = (kick, &supply.inlet) {
+                        self.nodes[supply.node].shard.kick(self.now, qp.qpn());
+                    }
+                    let next = supply.posted.count + 1;
+                    let pause = supply.receive(next).pause_nanos;
+                    supply.posted.advance(self.now, Some(pause));
+                }
             }
-            qp.received.count += 1;
-            let next = qp.end.receives.get(qp.received.count);
-            qp.received.due = now.plus_nanos(next.map_or(0, |next| next.pause_nanos));
         }
-        while qp.posted.count < qp.end.requests.len() && qp.posted.due <= now {
-            qp.posted.blocked = !qp.post_send(peer)?;
-            if qp.posted.blocked {
+        Ok(())
+    }
+
+    /// Posts the requests that are due and have room.
+    fn post_requests(&mut self, index: usize) -> Result<(), String> {
+        let now = self.now;
+        let is_due = |qp: &SimQp| {
+            !qp.is_over && qp.posted.next_time(qp.end.requests.len()).is_some_and(|due| due <= now)
+        };
+        while is_due(&self.qps[index]) {
+            let peer = &self.qps[self.qps[index].peer];
+            let (peer_memory, peer_cells) = (peer.memory, peer.cells);
+            let cells = &self.cells[self.nodes[peer.node].cells];
+            let qp = &mut self.qps[index];
+            let (own, peer) = (&self.memories[qp.memory], &self.memories[peer_memory]);
+            if !qp.post_send(own, peer, peer_cells, cells)? {
+                // What frees room may complete without being told of.
+                qp.posted.due = now.plus_nanos(FULL_NANOS);
                 break;
             }
             self.nodes[qp.node].shard.kick(now, qp.qp.qpn());
-            qp.posted.count += 1;
-            let next = qp.end.requests.get(qp.posted.count);
-            qp.posted.due = now.plus_nanos(next.map_or(0, |next| next.pause_nanos));
+            let next = qp.end.requests.get(qp.posted.count + 1);
+            qp.posted.advance(now, next.map(|next| next.pause_nanos));
+            self.give_up_if_due(index);
         }
         Ok(())
+    }
+
+    /// The program gives up a queue pair in the middle, if that was planned.
+    fn give_up_if_due(&mut self, index: usize) {
+        let qp = &mut self.qps[index];
+        if qp.end.gives_up_after == Some(qp.posted.count) {
+            qp.ends_at = Some(self.now);
+        }
     }
 
     fn poll(&mut self) -> Result<(), String> {
@@ -322,110 +220,65 @@ impl World {
                 cq.poll(usize::MAX, &mut all);
             }
         }
+        if all.is_empty() {
+            return Ok(());
+        }
+        self.judge_events()?;
         for wc in &all {
             self.judge(wc)?;
         }
-        if !all.is_empty() {
-            // There is room in queues again.
-            for qp in &mut self.qps {
-                (qp.posted.blocked, qp.received.blocked) = (false, false);
-            }
+        self.judge_owed()?;
+        // There is room in queues again.
+        for supply in &mut self.supplies {
+            supply.posted.blocked = false;
         }
         Ok(())
     }
 
-    /// Judges one completion.
-    fn judge(&mut self, wc: &WorkCompletion) -> Result<(), String> {
-        let index = *self.by_qpn.get(&wc.qpn).ok_or_else(|| format!("whose is {wc:?}?"))?;
-        if wc.status != WcStatus::Success {
-            return Err(format!("QP {index}: {wc:?}"));
-        }
-        if matches!(wc.opcode, WcOpcode::Recv | WcOpcode::RecvRdmaWithImm) {
-            self.judge_receive(index, wc)
-        } else {
-            self.judge_send(index, wc)
-        }
-        .map_err(|what| format!("QP {index}, {wc:?}: {what}"))
-    }
-
-    fn judge_send(&mut self, index: usize, wc: &WorkCompletion) -> Result<(), String> {
+    /// A queue pair has failed: the program ends it and its peer after a while, as a connection
+    /// manager would.
+    pub(super) fn note_failed(&mut self, index: usize) {
         let qp = &self.qps[index];
-        // Unsignaled ones before it are done as well.
-        let expected = (qp.sends_done..qp.posted.count).find(|&i| qp.end.requests[i].signaled);
-        let expected = expected.ok_or("nothing signaled was outstanding")?;
-        if wc.wr_id != expected as u64 {
-            return Err(format!("request {expected} was to complete next"));
+        if qp.sends_failed || qp.receives_failed {
+            return;
         }
-        let request = &qp.end.requests[expected];
-        let opcode = match request.action {
-            Action::Send => WcOpcode::Send,
-            Action::Write(_) => WcOpcode::RdmaWrite,
-            Action::Read(_) => WcOpcode::RdmaRead,
-        };
-        if wc.opcode != opcode || wc.byte_len as usize != request.data.len() {
-            return Err(format!("{opcode:?} of {} bytes was posted", request.data.len()));
-        }
-        let (at, place, kind) = match request.action {
-            Action::Send => (qp, None, ""),
-            Action::Write(offset) => {
-                let place = Place { offset, len: request.data.len() };
-                (&self.qps[qp.peer], request.is_alone.then_some(vec![place]), "written")
-            }
-            Action::Read(_) => (qp, Some(request.pieces.clone()), "read"),
-        };
-        if let Some(place) = place
-            && at.bytes(&place, request.data.len())? != request.data
-        {
-            return Err(format!("the bytes {kind} are not there when it completes"));
-        }
-        let done = &qp.end.requests[qp.sends_done..=expected];
-        self.bytes += done.iter().map(|request| request.data.len() as u64).sum::<u64>();
-        self.qps[index].sends_done = expected + 1;
-        Ok(())
+        self.failed += u64::from(qp.is_reliable());
+        let peer = qp.peer;
+        self.end_soon(index);
+        self.end_soon(peer);
     }
 
-    fn judge_receive(&mut self, index: usize, wc: &WorkCompletion) -> Result<(), String> {
-        let qp = &self.qps[index];
-        let expected = qp.receives_done;
-        let receive = qp.end.receives.get(expected).ok_or("there is no receive any more")?;
-        if wc.wr_id != expected as u64 {
-            return Err(format!("receive {expected} was to complete next"));
+    /// The program will move a queue pair to the error state.
+    fn end_soon(&mut self, index: usize) {
+        let pause = self.dice.pick(&[0, 1_000_000, 20_000_000, 3_000_000_000]);
+        let qp = &mut self.qps[index];
+        if !qp.is_over && qp.qp.state() != QpState::Err {
+            let at = self.now.plus_nanos(pause);
+            qp.ends_at.get_or_insert(at);
         }
-        let opcode =
-            if receive.data.is_some() { WcOpcode::Recv } else { WcOpcode::RecvRdmaWithImm };
-        let flags = if receive.imm.is_some() { WcFlags::WITH_IMM } else { WcFlags::empty() };
-        let imm = receive.imm.unwrap_or(0);
-        let wanted = (opcode, receive.byte_len, imm, flags);
-        if (wc.opcode, wc.byte_len, wc.imm, wc.flags) != wanted {
-            return Err(format!("{wanted:?} was sent"));
-        }
-        if let Some(data) = &receive.data
-            && qp.bytes(&receive.pieces, data.len())? != *data
-        {
-            return Err("the message is not there when it completes".to_owned());
-        }
-        self.qps[index].receives_done = expected + 1;
-        Ok(())
     }
 
-    /// Judges what is left when all is done.
-    fn judge_end(&self) -> Result<(), String> {
-        for (index, qp) in self.qps.iter().enumerate() {
-            let whole = [Place { offset: 0, len: qp.end.after.len() }];
-            let now = qp.bytes(&whole, qp.end.after.len())?;
-            if let Some(at) = (0..now.len()).find(|&at| now[at] != qp.end.after[at]) {
-                return Err(format!("QP {index}: the byte at offset {at} is wrong at the end"));
+    /// All that a queue pair without acknowledgements had to send is under way.
+    pub(super) fn settle(&mut self, index: usize) {
+        let at = self.now.plus_nanos(SETTLE_NANOS);
+        self.qps[index].ends_at.get_or_insert(at);
+    }
+
+    /// Moves queue pairs to the error state when it is time.
+    fn end_queue_pairs(&mut self) -> Result<(), String> {
+        for index in 0..self.qps.len() {
+            let qp = &mut self.qps[index];
+            if qp.is_over || qp.ends_at.is_none_or(|at| at > self.now) {
+                continue;
             }
-            if qp.qp.state() != QpState::Rts {
-                return Err(format!("QP {index} ended in state {:?}", qp.qp.state()));
-            }
-        }
-        for node in &self.nodes {
-            while let Some(event) = node.shard.device().events().take() {
-                if !matches!(event, AsyncEvent::CommEst(_)) {
-                    return Err(format!("an event: {event}"));
-                }
-            }
+            qp.ends_at = None;
+            let attr = QpAttr { state: QpState::Err, ..QpAttr::default() };
+            let shard = &mut self.nodes[qp.node].shard;
+            shard
+                .modify_qp(self.now, qp.qp.qpn(), &attr, QpAttrMask::STATE)
+                .map_err(|error| format!("to the error state: {error}"))?;
+            let peer = qp.peer;
+            self.end_soon(peer);
         }
         Ok(())
     }
@@ -433,16 +286,21 @@ impl World {
     /// What is not done, for messages.
     fn open(&self) -> String {
         let mut text = String::new();
-        for (index, qp) in self.qps.iter().enumerate().filter(|(_, qp)| !qp.is_done()) {
+        for (index, qp) in self.qps.iter().enumerate().filter(|(_, qp)| !qp.is_over) {
+            let supply = &self.supplies[qp.supply];
             text += &format!(
-                "QP {index} has done {} of {} requests ({} posted), \
-                 {} of {} receives ({} posted); ",
+                "QP {index} ({:?}, {:?}) has done {} of {} requests ({} posted), \
+                 got {} of {} messages, and used {} of {} receives ({} posted); ",
+                qp.qp.qp_type(),
+                qp.qp.state(),
                 qp.sends_done,
                 qp.end.requests.len(),
                 qp.posted.count,
-                qp.receives_done,
-                qp.end.receives.len(),
-                qp.received.count
+                qp.messages_done,
+                qp.end.messages.len(),
+                supply.done,
+                supply.receives.len(),
+                supply.posted.count,
             );
         }
         text
@@ -450,8 +308,19 @@ impl World {
 
     pub(super) fn report(&self) -> Report {
         let requests = self.qps.iter().map(|qp| qp.end.requests.len() as u64).sum();
-        let (bytes, nanos, blackouts) = (self.bytes, self.now.as_nanos(), self.blackouts);
-        let mut report = Report { runs: 1, requests, bytes, nanos, blackouts, ..Report::default() };
+        let mut report = Report {
+            runs: 1,
+            requests,
+            queue_pairs: self.qps.len() as u64,
+            bytes: self.bytes,
+            nanos: self.now.as_nanos(),
+            blackouts: self.blackouts,
+            atomics: self.atomics,
+            arrivals: self.arrived.len() as u64,
+            failed: self.failed,
+            flushes: self.flushes,
+            ..Report::default()
+        };
         let mut ports: Vec<PortId> = self.nodes.iter().map(|node| node.port).collect();
         ports.dedup();
         for node in &self.nodes {
@@ -485,7 +354,8 @@ impl World {
                 ];
                 let flags: String =
                     flags.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect();
-                text += &format!("  {number}: {action:?}, {len} bytes{flags}\n");
+                let flaw = request.flaw.map_or_else(String::new, |flaw| format!(" ({flaw:?})"));
+                text += &format!("  {number}: {action:?}, {len} bytes{flags}{flaw}\n");
             }
         }
         text
@@ -495,7 +365,8 @@ impl World {
 fn node_attr(node: &Node, qp: &QueuePair) -> String {
     node.shard.query_qp(qp.qpn()).map_or_else(String::new, |attr| {
         format!(
-            "MTU {}, PSNs {} and {}, READs {} and {}, timeout {}, RNR timer {}, {:?}",
+            "{:?}, MTU {}, PSNs {} and {}, READs {} and {}, timeout {}, RNR timer {}, {:?}",
+            qp.qp_type(),
             attr.path_mtu.bytes(),
             attr.sq_psn,
             attr.rq_psn,
