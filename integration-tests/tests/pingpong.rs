@@ -41,6 +41,9 @@ fn the_whole_family() {
             "--uc -s 10 -n 300",
             "--uc -s 3000 -m 256 -n 300",
             "--uc -e -s 3000 -n 100",
+            "--ud -s 10 -n 300",
+            "--ud -s 1024 -n 300",
+            "--ud -e -s 1000 -n 100",
             "--srq -s 4096 -n 500",
             "--srq -q 64 -r 70 -s 3000 -m 256 -n 500",
             "--srq -e -q 3 -s 100000 -n 50",
@@ -84,5 +87,8 @@ fn a_path_mtu_beyond_the_interface_is_refused() {
         let joined = Joined::new(VethOptions::default()).unwrap();
         let error = Pingpong::new(&joined).options("-m 2048").play().unwrap_err().to_string();
         assert!(error.contains("2048") && error.contains("1024"), "{error}");
+        // What ibv_ud_pingpong sends where nothing else is said.
+        let error = Pingpong::new(&joined).options("--ud").play().unwrap_err().to_string();
+        assert!(error.contains("2048") && error.contains("use -s 1024"), "{error}");
     });
 }

@@ -18,8 +18,8 @@ const DEFAULT_PORT: u16 = 18515;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Without HOST and --server both ends are in this process: SEND, WRITE and \
     READ over the device are checked and timed, beside what bare UDP sockets carry. --server and \
-    HOST play with another process, which may be ibv_rc_pingpong; with --uc or --srq it may be \
-    ibv_uc_pingpong or ibv_srq_pingpong.\n\
+    HOST play with another process, which may be ibv_rc_pingpong; with --uc, --ud or --srq it may be \
+    ibv_uc_pingpong, ibv_ud_pingpong or ibv_srq_pingpong.\n\
     Environment: URXE_PCAP=FILE writes every packet to FILE; URXE_FAULTS=seed=7,drop=3% loses, \
     repeats, moves, corrupts or delays packets; URXE_GSO=off sends without segmentation \
     offload.\n\
@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// An unreliable connection, as `ibv_uc_pingpong` has.
     #[arg(long, group = "service")]
     uc: bool,
+    /// Datagrams of at most the port's MTU, as `ibv_ud_pingpong` has.
+    #[arg(long, group = "service")]
+    ud: bool,
     /// Several connections that share their receives, as `ibv_srq_pingpong` has.
     #[arg(long, group = "service")]
     srq: bool,
@@ -52,11 +55,11 @@ pub(crate) struct Args {
     #[arg(short = 'i', long, default_value_t = 1,
           value_parser = clap::value_parser!(u8).range(1..))]
     ib_port: u8,
-    /// Bytes of a message [default: 4096; in this process 1048576, of the bandwidth].
+    /// Bytes of a message [default: 4096; with --ud 2048; in this process 1048576, of the bandwidth].
     #[arg(short, long, value_name = "BYTES")]
     size: Option<u32>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: 1024; in this process 1024 and 4096].
-    #[arg(short, long, value_parser = parse_mtu)]
+    #[arg(short, long, value_parser = parse_mtu, conflicts_with = "ud")]
     mtu: Option<Mtu>,
     /// Receives posted at a time [default: 500]; in this process messages under way [default: 8].
     #[arg(short, long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(1..))]
@@ -155,10 +158,11 @@ impl Args {
         if self.seconds.is_some() {
             return Err(UsageError::LocalOnly { option: "--seconds" });
         }
-        let service = match (self.uc, self.srq) {
-            (true, _) => Service::Uc,
-            (_, true) => Service::Srq { pairs: self.num_qp.unwrap_or(16) },
-            (false, false) => Service::Rc,
+        let service = match (self.uc, self.ud, self.srq) {
+            (true, ..) => Service::Uc,
+            (_, true, _) => Service::Ud,
+            (.., true) => Service::Srq { pairs: self.num_qp.unwrap_or(16) },
+            (false, false, false) => Service::Rc,
         };
         let (depth, pairs) = (self.rx_depth.unwrap_or(500), service.pairs());
         if depth < pairs {
@@ -174,7 +178,7 @@ impl Args {
             json: self.json,
             game: super::game::Rules {
                 service,
-                size: self.size.unwrap_or(4096),
+                size: self.size.unwrap_or_else(|| service.default_size()),
                 mtu: self.mtu.unwrap_or(Mtu::M1024),
                 rx_depth: depth,
                 iters: self.iters,
@@ -191,6 +195,7 @@ impl Args {
             (self.sl.is_some(), "-l"),
             (self.events, "-e"),
             (self.uc, "--uc"),
+            (self.ud, "--ud"),
             (self.srq, "--srq"),
         ];
         if let Some(&(_, option)) = needs_peer.iter().find(|(given, _)| *given) {
@@ -294,7 +299,16 @@ mod tests {
         assert_eq!(service(&["--server", "--uc"]), Service::Uc);
         assert_eq!(service(&["--server", "--srq"]), Service::Srq { pairs: 16 });
         assert_eq!(service(&["--server", "--srq", "-q256"]), Service::Srq { pairs: 256 });
-        for wrong in [&["--uc", "--srq"][..], &["-q2"], &["--srq", "-q257"], &["--srq", "-q0"]] {
+        let datagrams = remote(&["--server", "--ud"]).game;
+        assert_eq!((datagrams.service, datagrams.size), (Service::Ud, 2048));
+        for wrong in [
+            &["--uc", "--srq"][..],
+            &["--ud", "--uc"],
+            &["--ud", "-m1024"],
+            &["-q2"],
+            &["--srq", "-q257"],
+            &["--srq", "-q0"],
+        ] {
             let arguments = ["pingpong", "--server"].iter().chain(wrong);
             assert!(Cli::try_parse_from(arguments).is_err(), "{wrong:?}");
         }
@@ -316,6 +330,7 @@ mod tests {
         assert!(refused(&["-e"]).contains("-e needs --server or HOST"));
         assert!(refused(&["-p", "1"]).contains("-p needs"));
         assert!(refused(&["--uc"]).contains("--uc needs"));
+        assert!(refused(&["--ud"]).contains("--ud needs"));
         assert!(refused(&["--server", "--seconds", "1"]).contains("leave it out"));
         assert!(refused(&["-s", "7"]).contains("not 7"));
         assert!(refused(&["-r", "1025"]).contains("not 1025"));

@@ -4,9 +4,9 @@ use std::io;
 use std::time::Duration;
 
 use ibverbs_api::{
-    AllocPdError, CreateCqError, CreateQpError, DeviceError, Fault, Gid, ModifyError, OpenError,
-    PostRecvError, PostRecvListError, PostSendError, PostSendListError, QueryError,
-    QueryGidTableError, RegMrError, SrqError, WaitError, WcStatus,
+    AllocPdError, CreateAhError, CreateCqError, CreateQpError, DeviceError, Fault, Gid,
+    ModifyError, OpenError, PostRecvError, PostRecvListError, PostSendError, PostSendListError,
+    QueryError, QueryGidTableError, RegMrError, SrqError, WaitError, WcStatus,
 };
 use thiserror::Error;
 
@@ -38,6 +38,8 @@ pub(super) enum PingpongError {
     Qp(#[from] CreateQpError),
     #[error(transparent)]
     Srq(#[from] SrqError),
+    #[error(transparent)]
+    Address(#[from] CreateAhError),
     #[error("cannot make a completion channel: {0}")]
     Channel(#[source] io::Error),
     #[error(transparent)]

@@ -2,9 +2,9 @@
 //!
 //! The client sends 52 bytes, `%04x:%06x:%06x:%s` and a NUL (LID, QPN, PSN, GID as 32 hex digits
 //! in wire order), the server answers in the same form, and the client sends `done` and a NUL
-//! (facts.md section 2, measured with the program beside Linux 6.1). `ibv_uc_pingpong` does the
-//! same; `ibv_srq_pingpong` sends 256 such messages each way, of which those without a queue pair
-//! are zeros.
+//! (facts.md section 2, measured with the program beside Linux 6.1). `ibv_uc_pingpong` and
+//! `ibv_ud_pingpong` do the same; `ibv_srq_pingpong` sends 256 such messages each way, of which
+//! those without a queue pair are zeros.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use ibverbs_api::{Gid, Psn, Qpn};
 use thiserror::Error;
+
+use super::error::PingpongError;
 
 /// Bytes of a message, with its NUL.
 const LEN: usize = 52;
@@ -99,6 +101,17 @@ impl Destination {
             gid: Gid::from_hex(text.get(19..51)?).ok()?,
         })
     }
+}
+
+/// Checks that one GID can be reached from the other.
+pub(super) fn check_gids(own: Gid, remote: Gid) -> Result<(), PingpongError> {
+    if remote.is_zero() {
+        return Err(PingpongError::NoRemoteGid);
+    }
+    if own.to_ip().is_ipv6() != remote.to_ip().is_ipv6() {
+        return Err(PingpongError::FamiliesDiffer { own, remote });
+    }
+    Ok(())
 }
 
 /// Whether `byte` may stand at place `index` of a message.

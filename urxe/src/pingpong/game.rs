@@ -2,25 +2,22 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use ibverbs_api::{
-    AccessFlags, AddressVector, CompletionChannel, CompletionQueue, ConnectAttr, Context, Counter,
-    DmaBuf, Gid, GidEntry, MemoryRegion, Mtu, Psn, QpAttr, QpAttrMask, QpCaps, QpInit, QpState,
-    QueuePair, RecvWr, SendData, SendFlags, SendOp, SendWr, SharedReceiveQueue, SrqAttr, WaitError,
+    AccessFlags, CompletionChannel, CompletionQueue, Context, Counter, DmaBuf, Gid, GidEntry,
+    MemoryRegion, Mtu, ProtectionDomain, Psn, RecvWr, SharedReceiveQueue, SrqAttr, WaitError,
     WcStatus, WorkCompletion,
 };
 
 use super::companion::{Companion, Peer};
 use super::error::PingpongError;
 use super::exchange::{self, Destination};
+use super::pair::{Pair, RECV, SEND};
 use super::service::Service;
 use super::{pattern, port};
 
-/// What receive requests go by, as in `ibv_rc_pingpong`; also the bit of what is awaited.
-const RECV: u64 = 1;
-/// What send requests go by.
-const SEND: u64 = 2;
 /// What buffers hold at first, as in `ibv_rc_pingpong`.
 const FILLING: u8 = 0x7b;
 /// With `-c` the client of `ibv_rc_pingpong` writes, and its server wants, a zero at the start of
@@ -47,7 +44,7 @@ pub(super) struct Rules {
     pub service: Service,
     /// Bytes of a message.
     pub size: u32,
-    /// Path MTU.
+    /// Path MTU; a datagram has the port's.
     pub mtu: Mtu,
     /// Receives posted at a time.
     pub rx_depth: u32,
@@ -92,7 +89,12 @@ pub(super) fn play(
     out: &mut dyn Write,
 ) -> Result<Outcome, PingpongError> {
     let port_num = u8::try_from(gid.port_num).unwrap_or(u8::MAX);
-    port::check_mtu(context, port_num, rules.mtu)?;
+    match rules.service {
+        Service::Ud => port::check_datagram(context, port_num, rules.size)?,
+        Service::Rc | Service::Uc | Service::Srq { .. } => {
+            port::check_mtu(context, port_num, rules.mtu)?;
+        }
+    }
     let mut player = Player::new(context, port_num, *rules, side)?;
     let lid = context.query_port(port_num)?.lid;
     let local = player.destinations(lid, gid.gid);
@@ -142,6 +144,7 @@ struct Player {
     rules: Rules,
     side: Side,
     channel: Option<CompletionChannel>,
+    pd: ProtectionDomain,
     cq: CompletionQueue,
     pairs: Vec<Pair>,
     /// Where all of them take their receives from, if not each from its own.
@@ -154,13 +157,6 @@ struct Player {
     received: u64,
     sent: u64,
     last_progress: Instant,
-}
-
-/// A queue pair of the game.
-struct Pair {
-    qp: QueuePair,
-    /// Which of [`RECV`] and [`SEND`] are awaited before the next send.
-    pending: u64,
 }
 
 impl Player {
@@ -176,8 +172,9 @@ impl Player {
             false => None,
         };
         let size = rules.size as usize;
+        let head = rules.service.head();
         // A message of no bytes still has an address.
-        let mr = pd.register(DmaBuf::zeroed(size.max(1)), AccessFlags::LOCAL_WRITE)?;
+        let mr = pd.register(DmaBuf::zeroed((head + size).max(1)), AccessFlags::LOCAL_WRITE)?;
         let entries = rules.rx_depth.saturating_add(rules.service.pairs());
         let cq = context.create_cq(entries, channel.as_ref(), 0)?;
         let srq = match rules.service {
@@ -185,33 +182,20 @@ impl Player {
                 let attr = SrqAttr { max_wr: rules.rx_depth, max_sge: 1, srq_limit: 0 };
                 Some(pd.create_srq(attr)?)
             }
-            Service::Rc | Service::Uc => None,
+            Service::Rc | Service::Uc | Service::Ud => None,
         };
-        let mut pairs = Vec::new();
-        for _ in 0..rules.service.pairs() {
-            let caps = QpCaps {
-                max_send_wr: 1,
-                max_recv_wr: rules.rx_depth,
-                max_send_sge: 1,
-                max_recv_sge: 1,
-                max_inline_data: 0,
-            };
-            let init = QpInit::new(rules.service.qp_type(), &cq, &cq);
-            let qp = pd.create_qp(QpInit { caps, srq: srq.clone(), ..init })?;
-            let attr = QpAttr { state: QpState::Init, port_num, ..QpAttr::default() };
-            let mask = QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS;
-            qp.modify(&attr, mask | QpAttrMask::STATE)?;
-            pairs.push(Pair { qp, pending: RECV });
-        }
+        let pair = |_| Pair::new(&pd, &cq, srq.as_ref(), &rules, port_num);
+        let pairs = (0..rules.service.pairs()).map(pair).collect::<Result<_, _>>()?;
         let mut bytes = vec![FILLING; size];
         if side == Side::Client && rules.check {
             make_message(0, &mut bytes);
         }
-        mr.buffer().write_at(0, &bytes)?;
+        mr.buffer().write_at(head, &bytes)?;
         let mut player = Self {
             rules,
             side,
             channel,
+            pd,
             cq,
             pairs,
             srq,
@@ -236,48 +220,26 @@ impl Player {
     }
 
     fn connect(
-        &self,
+        &mut self,
         gid: &GidEntry,
         local: &[Destination],
         remote: &[Destination],
     ) -> Result<(), PingpongError> {
-        for ((pair, &local), &remote) in self.pairs.iter().zip(local).zip(remote) {
-            self.connect_pair(&pair.qp, gid, local, remote)?;
+        for ((pair, &local), &remote) in self.pairs.iter_mut().zip(local).zip(remote) {
+            pair.connect(&self.pd, &self.rules, gid, local, remote)?;
         }
         Ok(())
     }
 
-    fn connect_pair(
-        &self,
-        qp: &QueuePair,
-        gid: &GidEntry,
-        local: Destination,
-        remote: Destination,
-    ) -> Result<(), PingpongError> {
-        check_remote(gid.gid, remote.gid)?;
-        let port_num = u8::try_from(gid.port_num).unwrap_or(u8::MAX);
-        let av = AddressVector {
-            port_num,
-            sl: self.rules.sl,
-            ..AddressVector::new(remote.gid, gid.gid_index)
-        };
-        let attr = ConnectAttr {
-            sq_psn: local.psn,
-            rq_psn: remote.psn,
-            access: AccessFlags::empty(),
-            max_rd_atomic: 1,
-            timeout: 14,
-            retry_cnt: 7,
-            rnr_retry: 7,
-            min_rnr_timer: 12,
-            ..ConnectAttr::new(av, remote.qpn, self.rules.mtu)
-        };
-        Ok(qp.connect(&attr)?)
+    /// Where a message stands in the buffer; before it is room for the head of a datagram.
+    fn data(&self) -> Range<usize> {
+        let head = self.rules.service.head();
+        head..head + self.rules.size as usize
     }
 
     /// Posts receives up to the depth.
     fn post_receives(&mut self) -> Result<(), PingpongError> {
-        let sges = [self.mr.sge(0..self.rules.size as usize)];
+        let sges = [self.mr.sge(0..self.data().end)];
         while self.posted < self.rules.rx_depth {
             let receive = RecvWr { wr_id: RECV, sges: &sges };
             match &self.srq {
@@ -294,18 +256,10 @@ impl Player {
         // Queue pairs that share a buffer share a message: another one would overwrite it.
         if self.rules.check && self.side == Side::Client && self.pairs.len() == 1 {
             make_message(self.sent, &mut self.bytes);
-            self.mr.buffer().write_at(0, &self.bytes)?;
+            self.mr.buffer().write_at(self.data().start, &self.bytes)?;
         }
-        let pair = &mut self.pairs[index];
-        pair.qp.post_send(&SendWr {
-            wr_id: SEND,
-            op: SendOp::Send { imm: None },
-            flags: SendFlags::SIGNALED,
-            data: SendData::Sges(&[self.mr.sge(0..self.rules.size as usize)]),
-            srq_number: None,
-        })?;
-        pair.pending = RECV | SEND;
-        Ok(())
+        let data = self.mr.sge(self.data());
+        self.pairs[index].post_send(data)
     }
 
     /// Plays until every message has gone both ways; returns how long it took.
@@ -405,8 +359,8 @@ impl Player {
     /// byte; its messages all differ.
     fn check_message(&mut self, byte_len: u32) -> Result<(), PingpongError> {
         let message = self.received;
-        if byte_len != self.rules.size {
-            let wanted = self.rules.size as usize;
+        let wanted = self.data().end;
+        if byte_len as usize != wanted {
             return Err(PingpongError::Length { message, got: byte_len, wanted });
         }
         if !self.rules.check {
@@ -415,7 +369,7 @@ impl Player {
         match self.side {
             Side::Client => {
                 let mut got = vec![0; self.bytes.len()];
-                self.mr.buffer().read_at(0, &mut got)?;
+                self.mr.buffer().read_at(self.data().start, &mut got)?;
                 match got.iter().zip(&self.bytes).position(|(got, sent)| got != sent) {
                     Some(offset) => {
                         Err(PingpongError::Data { what: "the echo of message", message, offset })
@@ -428,9 +382,10 @@ impl Player {
     }
 
     fn check_page_starts(&self) -> Result<(), PingpongError> {
-        for offset in (0..self.rules.size as usize).step_by(PAGE) {
+        let data = self.data();
+        for offset in (0..data.len()).step_by(PAGE) {
             let mut got = [0];
-            self.mr.buffer().read_at(offset, &mut got)?;
+            self.mr.buffer().read_at(data.start + offset, &mut got)?;
             if got != [0] {
                 return Err(PingpongError::PageStart { offset, got: got[0] });
             }
@@ -450,16 +405,6 @@ fn make_message(index: u64, to: &mut [u8]) {
     // Far apart, since a pattern of the next seed is this one shifted by a word.
     pattern::fill(index << 32, to);
     to.iter_mut().step_by(PAGE).for_each(|byte| *byte = 0);
-}
-
-fn check_remote(own: Gid, remote: Gid) -> Result<(), PingpongError> {
-    if remote.is_zero() {
-        return Err(PingpongError::NoRemoteGid);
-    }
-    if own.to_ip().is_ipv6() != remote.to_ip().is_ipv6() {
-        return Err(PingpongError::FamiliesDiffer { own, remote });
-    }
-    Ok(())
 }
 
 /// Stays to answer for as long as the other end may need it.
@@ -581,6 +526,26 @@ mod tests {
     }
 
     #[test]
+    fn datagrams_of_many_sizes_with_and_without_events() {
+        for ip in ["127.0.0.1", "::1"] {
+            for (size, events) in [(0, false), (1, true), (2048, false), (4096, true)] {
+                both_well(ip, Rules { service: Service::Ud, size, events, rx_depth: 3, ..RULES });
+            }
+        }
+    }
+
+    #[test]
+    fn a_datagram_is_no_larger_than_the_ports_mtu() {
+        let ip = "127.0.0.1".parse().expect("an address");
+        let rules = Rules { service: Service::Ud, size: 4097, ..RULES };
+        let (server, client) = play_both(ip, rules, rules);
+        for end in [server, client] {
+            let error = end.expect_err("refused").to_string();
+            assert!(error.contains("has at most 4096: use -s 4096"), "{error}");
+        }
+    }
+
+    #[test]
     fn every_path_mtu_few_receives_and_events() {
         for mtu in Mtu::ALL {
             both_well("127.0.0.1", Rules { mtu, size: 10_000, ..RULES });
@@ -660,23 +625,30 @@ mod tests {
         let context = port::device_of("127.0.0.1".parse().expect("an address"))
             .and_then(|device| Ok(device.open()?))
             .expect("lo");
-        let player = |side| Player::new(&context, 1, RULES, side).expect("a player");
+        for (service, head) in [(Service::Rc, 0), (Service::Ud, 40)] {
+            let rules = Rules { service, ..RULES };
+            let player = |side| Player::new(&context, 1, rules, side).expect("a player");
+            let came = head as u32 + 4096;
 
-        let mut client = player(Side::Client);
-        make_message(3, &mut client.bytes);
-        client.mr.buffer().write_at(0, &client.bytes).expect("writes");
-        assert!(client.check_message(4096).is_ok());
-        client.mr.buffer().write_at(1000, &[!client.bytes[1000]]).expect("writes");
-        let error = client.check_message(4096).expect_err("found");
-        assert!(matches!(error, PingpongError::Data { offset: 1000, .. }), "{error}");
-        let error = client.check_message(4095).expect_err("found");
-        assert!(matches!(error, PingpongError::Length { got: 4095, .. }), "{error}");
+            let mut client = player(Side::Client);
+            make_message(3, &mut client.bytes);
+            client.mr.buffer().write_at(head, &client.bytes).expect("writes");
+            assert!(client.check_message(came).is_ok());
+            client.mr.buffer().write_at(head + 1000, &[!client.bytes[1000]]).expect("writes");
+            let error = client.check_message(came).expect_err("found");
+            assert!(matches!(error, PingpongError::Data { offset: 1000, .. }), "{error}");
+            let error = client.check_message(came - 1).expect_err("found");
+            assert!(matches!(error, PingpongError::Length { got, .. } if got == came - 1));
 
-        let mut server = player(Side::Server);
-        let error = server.check_message(4096).expect_err("the filling is no message");
-        assert!(matches!(error, PingpongError::PageStart { offset: 0, got: FILLING }), "{error}");
-        server.mr.buffer().write_at(0, &[0]).expect("writes");
-        assert!(server.check_message(4096).is_ok() && server.check_end().is_ok());
+            let mut server = player(Side::Server);
+            let error = server.check_message(came).expect_err("the filling is no message");
+            assert!(
+                matches!(error, PingpongError::PageStart { offset: 0, got: FILLING }),
+                "{error}"
+            );
+            server.mr.buffer().write_at(head, &[0]).expect("writes");
+            assert!(server.check_message(came).is_ok() && server.check_end().is_ok());
+        }
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! Without a host both ends are in this process ([`local`]). `--server` and HOST play with another
 //! process, which may be `ibv_rc_pingpong` or another of its family ([`service`]) ([`remote`]): they
-//! meet over TCP ([`exchange`]), choose
-//! device and GID ([`port`]) and play ([`game`]); two of urxe stay in touch ([`companion`]).
+//! meet over TCP ([`exchange`]), choose device and GID ([`port`]) and play ([`game`]) over queue
+//! pairs ([`pair`]); two of urxe stay in touch ([`companion`]).
 
 mod args;
 mod companion;
@@ -11,6 +11,7 @@ mod error;
 mod exchange;
 mod game;
 mod local;
+mod pair;
 mod pattern;
 mod port;
 mod remote;

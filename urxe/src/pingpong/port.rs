@@ -27,6 +27,11 @@ pub(super) enum PortError {
         wanted.bytes(), active.bytes(), active.bytes()
     )]
     Mtu { device: String, port: u8, wanted: Mtu, active: Mtu },
+    #[error(
+        "messages of {size} bytes asked for, but a datagram on port {port} of {device} has at most \
+         {max}: use -s {max} at both ends"
+    )]
+    Datagram { device: String, port: u8, size: u32, max: usize },
 }
 
 /// The device that has this address.
@@ -113,6 +118,16 @@ pub(super) fn check_mtu(context: &Context, port: u8, wanted: Mtu) -> Result<(), 
     if wanted > active {
         let device = context.device().name().to_owned();
         return Err(PortError::Mtu { device, port, wanted, active }.into());
+    }
+    Ok(())
+}
+
+/// Checks that a datagram on this port may have so many bytes.
+pub(super) fn check_datagram(context: &Context, port: u8, size: u32) -> Result<(), PingpongError> {
+    let max = active_mtu(context, port)?.bytes();
+    if size as usize > max {
+        let device = context.device().name().to_owned();
+        return Err(PortError::Datagram { device, port, size, max }.into());
     }
     Ok(())
 }

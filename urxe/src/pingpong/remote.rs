@@ -117,7 +117,7 @@ fn write_json(config: &Config, outcome: &Outcome, out: &mut impl Write) -> io::R
         "local": end(&outcome.local),
         "remote": end(&outcome.remote),
         "size": size,
-        "mtu": mtu.bytes(),
+        "mtu": service.has_path_mtu().then(|| mtu.bytes()),
         "iters": iters,
         "checked": check,
         "bytes": bytes(&config.game),
