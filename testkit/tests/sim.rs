@@ -53,7 +53,16 @@ fn every_seed_ends_well() {
     if count >= 300 {
         // The simulations must meet what they are for.
         let Report { faults, sequence_naks, rnr_naks, duplicates, .. } = sum;
-        let Report { early_resends, timeouts, atomics, arrivals, failed, flushes, .. } = sum;
+        let Report {
+            early_resends,
+            timeouts,
+            atomics,
+            invalidations,
+            arrivals,
+            failed,
+            flushes,
+            ..
+        } = sum;
         for (what, times) in [
             ("faults", faults),
             ("sequence NAKs", sequence_naks),
@@ -62,6 +71,7 @@ fn every_seed_ends_well() {
             ("early resends", early_resends),
             ("timeouts", timeouts),
             ("atomics", atomics),
+            ("invalidations", invalidations),
             ("messages of UC and UD", arrivals),
             ("connections that failed", failed),
             ("flushes", flushes),

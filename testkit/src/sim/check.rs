@@ -4,6 +4,7 @@ use rxe_core::AsyncEvent;
 use rxe_core::qp::{QpState, QpType};
 use rxe_core::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
 
+use super::keys::KeyKind;
 use super::memory::Place;
 use super::plan::{Action, Flaw, HEADER_LEN, Message, ReceiveFlaw, Request};
 use super::supply::receive_of;
@@ -81,7 +82,14 @@ impl World {
     ) -> Result<(), String> {
         let request = &self.qps[index].end.requests[number];
         let opcode = match request.action {
-            Action::Send | Action::SendTo(_) => WcOpcode::Send,
+            Action::Send | Action::SendTo(_) | Action::SendInvalidate(_) => WcOpcode::Send,
+            Action::AtomicWrite(_) => WcOpcode::AtomicWrite,
+            Action::Flush(_) => WcOpcode::Flush,
+            Action::LocalInvalidate(_) => WcOpcode::LocalInv,
+            Action::MakeKey(key) => match self.qps[index].end.keys[key].kind {
+                KeyKind::Fast => WcOpcode::RegMr,
+                KeyKind::Window | KeyKind::ZeroBasedWindow => WcOpcode::BindMw,
+            },
             Action::Write(_) => WcOpcode::RdmaWrite,
             Action::Read(_) => WcOpcode::RdmaRead,
             Action::FetchAdd(..) => WcOpcode::FetchAdd,
@@ -109,7 +117,7 @@ impl World {
         let Request { ref data, ref pieces, .. } = *request;
         let wrong = || Err(format!("the bytes of request {number} are not there when it is done"));
         match request.action {
-            Action::Write(offset) => {
+            Action::Write(offset) | Action::AtomicWrite(offset) => {
                 let place = [Place { offset, len: data.len() }];
                 if !is_reliable {
                     self.memories[peer].suspect(&place, data);
@@ -129,7 +137,9 @@ impl World {
             Action::FetchAdd(..) | Action::CompareSwap(..) => {
                 return self.take_original(index, number);
             }
-            Action::Send | Action::SendTo(_) => {}
+            Action::MakeKey(key) => self.qps[index].keys[key].is_known = true,
+            Action::LocalInvalidate(_) => self.invalidations += 1,
+            Action::Flush(_) | Action::Send | Action::SendTo(_) | Action::SendInvalidate(_) => {}
         }
         if is_reliable {
             // Judged when all completions have been looked at.
@@ -169,7 +179,7 @@ impl World {
         let peer = &self.qps[qp.peer];
         let Request { ref data, ref pieces, action, .. } = qp.end.requests[number];
         match action {
-            Action::Write(offset) => {
+            Action::Write(offset) | Action::AtomicWrite(offset) => {
                 self.memories[peer.memory].suspect(&[Place { offset, len: data.len() }], data);
             }
             Action::Read(_) => self.memories[qp.memory].suspect(pieces, data),
@@ -179,7 +189,7 @@ impl World {
                 let cells = self.nodes[peer.node].cells;
                 self.cells[cells].histories[cell].note(index, number, change, None);
             }
-            Action::Send | Action::SendTo(_) => {}
+            _ => {}
         }
         Ok(())
     }
@@ -193,7 +203,7 @@ impl World {
         let request = &qp.end.requests[number];
         let is_in_error = |index: usize| self.qps[index].qp.state() == QpState::Err;
         let receive = || {
-            let brings = matches!(request.action, Action::Send);
+            let brings = matches!(request.action, Action::Send | Action::SendInvalidate(_));
             let supply = &self.supplies[self.qps[qp.peer].supply];
             brings.then(|| supply.receives.get(request.messages - 1)?.flaw).flatten()
         };
@@ -203,7 +213,7 @@ impl World {
             WcStatus::RetryExcErr => qp.is_reliable() && is_in_error(qp.peer),
             WcStatus::LocProtErr => request.flaw == Some(Flaw::OwnKey),
             WcStatus::RemAccessErr => {
-                matches!(request.flaw, Some(Flaw::StaleKey | Flaw::LocalKey | Flaw::OutOfRange))
+                request.flaw.is_some_and(|flaw| !matches!(flaw, Flaw::OwnKey | Flaw::QueueKey))
             }
             WcStatus::RemInvReqErr => receive() == Some(ReceiveFlaw::Short),
             WcStatus::RemOpErr => receive() == Some(ReceiveFlaw::Key),
@@ -299,7 +309,10 @@ impl World {
         if message.request >= self.qps[qp.peer].posted.count {
             return Err(format!("message {} has not been sent", qp.messages_done));
         }
-        let (flags, imm) = flags_of(message.imm);
+        let (flags, imm) = match message.invalidates {
+            Some(key) => (WcFlags::WITH_INV, qp.keys[key].rkey().get()),
+            None => flags_of(message.imm),
+        };
         let opcode = match message.data {
             Some(_) => WcOpcode::Recv,
             None => WcOpcode::RecvRdmaWithImm,
@@ -327,6 +340,7 @@ impl World {
             }
             (None, None) => return Err("a message without data".to_owned()),
         }
+        self.invalidations += u64::from(message.invalidates.is_some());
         self.qps[index].messages_done += 1;
         Ok(())
     }

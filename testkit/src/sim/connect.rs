@@ -14,6 +14,7 @@ use rxe_wire::{Psn, QKey};
 use super::check::Tag;
 use super::dice::Dice;
 use super::end::{SimQp, sends};
+use super::keys::Key;
 use super::memory::{Layout, Memory};
 use super::plan::{self, Action, End, Style};
 use super::supply::{Inlet, Supply};
@@ -131,6 +132,9 @@ fn end_if_done(world: &mut World, index: usize) -> Result<(), String> {
         let (node, qpn) = (world.qps[end].node, world.qps[end].qp.qpn());
         let shard = &mut world.nodes[node].shard;
         world.qps[end].is_over = true;
+        for key in &world.qps[end].keys {
+            key.close()?;
+        }
         let memory = world.qps[end].memory;
         world.memories[memory].close()?;
         if is_last {
@@ -190,6 +194,11 @@ fn connect(
     let style = Style { max_inline: max_inline.unwrap_or(style.max_inline), ..style };
     let mut ends = [End::default(), End::default()];
     let counts = [dice.range(1, 40), if service == QpType::XrcSend { 0 } else { dice.below(40) }];
+    if service == QpType::Rc {
+        for end in &mut ends {
+            plan::make_keys(dice, &style, end);
+        }
+    }
     for from in [0, 1] {
         let to = 1 - from;
         let cells = world.cells[world.nodes[nodes[to]].cells].count();
@@ -197,6 +206,9 @@ fn connect(
         let [left, right] = &mut ends;
         let (left, right) = if from == 0 { (left, right) } else { (right, left) };
         plan::direction(dice, &style, left, right, counts[from] as usize);
+    }
+    for end in &mut ends {
+        plan::take_keys(dice, &style, end);
     }
     let is_spoilt = dice.once_in(3);
     if is_spoilt {
@@ -236,7 +248,7 @@ fn bring_up_pair(dice: &mut Dice, world: &mut World, index: usize, mtu: Mtu) -> 
             rq_psn: psns[1 - at],
             sq_psn: psns[at],
             dest_qpn: peer.qp.qpn(),
-            access: AccessFlags::REMOTE,
+            access: AccessFlags::REMOTE | AccessFlags::FLUSH_GLOBAL,
             av: AddressVector::new(world.nodes[peer.node].gid, 0),
             max_rd_atomic: reads[at],
             max_dest_rd_atomic: reads[1 - at],
@@ -357,6 +369,8 @@ fn make_qp(
     end.layout.alloc(dice, 2);
     let memory = world.memories.len();
     world.memories.push(Memory::new(dice, &device, pd, std::mem::take(&mut end.layout))?);
+    let key = |plan| Key::new(dice, &device, pd, plan, &world.memories[memory]);
+    let keys = end.keys.iter().map(key).collect::<Result<Vec<_>, _>>()?;
     let supply = shared.map_or(world.supplies.len(), |(supply, _)| supply);
     if !made.shared {
         let receives = std::mem::take(&mut end.receives);
@@ -365,7 +379,9 @@ fn make_qp(
     }
     let cells = world.cells[world.nodes[node].cells].register(dice, pd)?;
     world.by_qpn.insert(qp.qpn(), world.qps.len());
-    world.qps.push(SimQp::new(node, qp, peer, [memory, supply], cells, end));
+    let mut qp = SimQp::new(node, qp, peer, [memory, supply], cells, end);
+    qp.keys = keys;
+    world.qps.push(qp);
     Ok(())
 }
 

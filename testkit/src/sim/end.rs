@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use rxe_core::ah::Destination;
 use rxe_core::qp::{QpState, QpType};
-use rxe_core::wq::{PostSendError, RemoteAddr, SendData, SendFlags, SendOp, SendWr};
+use rxe_core::wq::{FlushLevel, PostSendError, RemoteAddr, SendData, SendFlags, SendOp, SendWr};
 use rxe_core::{Instant, QueuePair, SrqId};
+use rxe_wire::hdr::FlushPlacement;
 
 use super::cells::{CellKeys, Cells, Change};
-use super::memory::Memory;
+use super::keys::Key;
+use super::memory::{Memory, Place};
 use super::plan::{Action, End, Flaw, Request};
 use super::supply::Progress;
 
@@ -28,6 +30,8 @@ pub(super) struct SimQp {
     /// What its peers may do atomics on.
     pub(super) cells: CellKeys,
     pub(super) end: End,
+    /// The keys that it makes.
+    pub(super) keys: Vec<Key>,
     pub(super) posted: Progress,
     /// Requests that have completed, and messages that have arrived.
     pub(super) sends_done: usize,
@@ -72,6 +76,7 @@ impl SimQp {
             supply,
             cells,
             end,
+            keys: Vec::new(),
             posted: Progress::default(),
             sends_done: 0,
             messages_done: 0,
@@ -116,6 +121,7 @@ impl SimQp {
         own: &Memory,
         peer: &Memory,
         peer_cells: CellKeys,
+        peer_keys: &[Key],
         cells: &Cells,
     ) -> Result<bool, String> {
         let number = self.posted.count;
@@ -124,7 +130,7 @@ impl SimQp {
             self.compared.insert(number, compare);
         }
         let request = &self.end.requests[number];
-        let op = self.operation(number, peer, peer_cells)?;
+        let op = self.operation(number, peer, peer_cells, peer_keys)?;
         let mut flags = SendFlags::empty();
         flags.set(SendFlags::SIGNALED, request.signaled);
         flags.set(SendFlags::FENCE, request.fence);
@@ -151,13 +157,14 @@ impl SimQp {
         number: usize,
         peer: &Memory,
         peer_cells: CellKeys,
+        peer_keys: &[Key],
     ) -> Result<SendOp, String> {
         let request = &self.end.requests[number];
         let Request { imm, flaw, .. } = *request;
         let spoil = |remote: RemoteAddr| match flaw {
             Some(Flaw::StaleKey) => RemoteAddr { rkey: peer.stale_rkey(), ..remote },
             Some(Flaw::LocalKey) => RemoteAddr { rkey: peer.local_rkey(), ..remote },
-            Some(Flaw::OutOfRange) if request.action.is_atomic() => {
+            Some(Flaw::OutOfRange) if request.action.wants_alignment() => {
                 RemoteAddr { addr: remote.addr.wrapping_add(FAR), ..remote }
             }
             Some(Flaw::OutOfRange) => peer.remote(peer.last_byte()),
@@ -165,12 +172,18 @@ impl SimQp {
             None if request.data.is_empty() && number.is_multiple_of(2) => {
                 RemoteAddr { rkey: peer.stale_rkey(), ..remote }
             }
-            None | Some(Flaw::OwnKey | Flaw::QueueKey) => remote,
+            None | Some(Flaw::OwnKey | Flaw::QueueKey | Flaw::TakenKey) => remote,
+        };
+        let place = |offset: usize| match request.via {
+            // Whatever it names, the key is not valid any more.
+            Some(key) if flaw == Some(Flaw::TakenKey) => peer_keys[key].first(),
+            Some(key) => spoil(peer_keys[key].remote(offset)),
+            None => spoil(peer.remote(offset)),
         };
         Ok(match request.action {
             Action::Send => SendOp::Send { imm },
-            Action::Write(offset) => SendOp::Write { remote: spoil(peer.remote(offset)), imm },
-            Action::Read(offset) => SendOp::Read { remote: spoil(peer.remote(offset)) },
+            Action::Write(offset) => SendOp::Write { remote: place(offset), imm },
+            Action::Read(offset) => SendOp::Read { remote: place(offset) },
             Action::FetchAdd(cell, add) => {
                 SendOp::FetchAdd { remote: spoil(peer_cells.remote(cell)), add }
             }
@@ -178,6 +191,21 @@ impl SimQp {
                 let compare = self.compared.get(&number).copied().unwrap_or(0);
                 SendOp::CompareSwap { remote: spoil(peer_cells.remote(cell)), compare, swap }
             }
+            Action::AtomicWrite(offset) => SendOp::AtomicWrite { remote: place(offset) },
+            Action::Flush(Place { offset, len }) => SendOp::Flush {
+                remote: peer.remote(offset),
+                // Fits: messages here are short.
+                length: len as u32,
+                placement: FlushPlacement::GLOBAL_VISIBILITY,
+                level: if number.is_multiple_of(2) {
+                    FlushLevel::Range
+                } else {
+                    FlushLevel::Region
+                },
+            },
+            Action::SendInvalidate(key) => SendOp::SendInvalidate { rkey: peer_keys[key].rkey() },
+            Action::MakeKey(key) => self.keys[key].make(),
+            Action::LocalInvalidate(key) => SendOp::LocalInvalidate { key: self.keys[key].rkey() },
             Action::SendTo(target) => {
                 let both = self.destinations.get(&target).ok_or("no way there")?;
                 SendOp::SendTo { to: both[usize::from(flaw == Some(Flaw::QueueKey))], imm }
@@ -187,9 +215,9 @@ impl SimQp {
 }
 
 impl Action {
-    /// Whether it is an atomic.
-    pub fn is_atomic(self) -> bool {
-        matches!(self, Self::FetchAdd(..) | Self::CompareSwap(..))
+    /// Whether its place in the peer's memory must be aligned.
+    pub fn wants_alignment(self) -> bool {
+        matches!(self, Self::FetchAdd(..) | Self::CompareSwap(..) | Self::AtomicWrite(_))
     }
 }
 

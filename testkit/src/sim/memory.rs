@@ -38,6 +38,15 @@ impl Layout {
         Place { offset, len }
     }
 
+    /// Sets eight bytes apart at a multiple of 8.
+    pub fn alloc_word(&mut self, dice: &mut Dice) -> Place {
+        let end = self.bytes.len();
+        dice.fill(&mut self.bytes, (end.next_multiple_of(8) - end) + 8);
+        let offset = self.bytes.len();
+        dice.fill(&mut self.bytes, 8);
+        Place { offset, len: 8 }
+    }
+
     /// Sets `len` bytes apart in one to four pieces, some of which may be empty.
     pub fn alloc_pieces(&mut self, dice: &mut Dice, len: usize) -> Vec<Place> {
         let count = if dice.once_in(2) { 1 } else { dice.range(1, 4) };
@@ -94,14 +103,17 @@ impl Memory {
         let sure = layout.bytes;
         let buf = Arc::new(DmaBuf::zeroed(sure.len()));
         buf.write_at(0, &sure).map_err(|fault| fault.to_string())?;
-        // Any address will do: a program's buffers lie anywhere.
-        let iova = dice.word() >> 16;
+        // Any address will do: a program's buffers lie anywhere. Atomics want their places aligned.
+        let iova = dice.word() >> 16 & !7;
         let register = |access: AccessFlags| {
             let keys =
                 device.memory().register(pd, buf.clone(), 0, sure.len() as u64, iova, access);
             keys.map_err(|error| format!("register: {error}"))
         };
-        let remote = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
+        let remote = AccessFlags::REMOTE_WRITE
+            | AccessFlags::REMOTE_READ
+            | AccessFlags::FLUSH_GLOBAL
+            | AccessFlags::MW_BIND;
         let stale = register(AccessFlags::LOCAL_WRITE | remote)?;
         let keys = register(AccessFlags::LOCAL_WRITE | remote)?;
         let local = register(AccessFlags::LOCAL_WRITE)?;
@@ -119,6 +131,11 @@ impl Memory {
             lkey,
         };
         pieces.iter().map(sge).collect()
+    }
+
+    /// The bytes themselves, for other keys.
+    pub(super) fn backing(&self) -> Arc<DmaBuf> {
+        self.buf.clone()
     }
 
     pub(super) fn lkey(&self) -> LKey {

@@ -1,8 +1,8 @@
 //! Whole devices on a network in memory, with a virtual clock: everything from one seed.
 //!
 //! [`run`] draws hosts, links with faults, queue pairs of all services, shared receive queues and
-//! work requests from a seed, and lets them run until all is done. The same seed gives the same run,
-//! to the last packet.
+//! work requests from a seed, and lets them run until all is done. The same seed gives the same
+//! run, to the last packet.
 //!
 //! | file | what |
 //! |---|---|
@@ -11,11 +11,13 @@
 //! | [`plan`] | what two ends are to do, and the one flaw that a connection may have |
 //! | `connect` | makes queue pairs, ends them, and makes them again |
 //! | `world`, `node`, `end`, `supply` | time; shards; what queue pairs and receive queues post |
+//! | [`keys`] | memory windows and fast registration: keys that come and go |
 //! | [`memory`], [`cells`] | the model: every byte of registered memory, and the atomics done |
 //! | `check` | the judge: each completion, and what must have come of it |
 //!
 //! What is judged: each request and receive completes exactly once, in order, with what it is due;
-//! its effect is there by then. Atomics are executed exactly once. After a flaw both ends fail as
+//! its effect is there by then. Atomics are executed exactly once. A key that was taken away is
+//! refused. After a flaw both ends fail as
 //! they must, everything posted is flushed, and queue pairs made again work. What UC and UD bring is
 //! whole, what was sent, in order on an orderly network, and no more often than the network doubled
 //! packets. No byte changes that no request was to change, also between the places granted. And all
@@ -26,6 +28,7 @@ mod check;
 mod connect;
 pub mod dice;
 mod end;
+pub mod keys;
 pub mod memory;
 mod node;
 pub mod plan;
@@ -50,6 +53,8 @@ pub struct Report {
     pub queue_pairs: u64,
     /// Atomics that completed.
     pub atomics: u64,
+    /// Keys that were made invalid by requests, or by the peer.
+    pub invalidations: u64,
     /// Messages of UC and UD that arrived.
     pub arrivals: u64,
     /// Ends of reliable connections that failed, as planned.
@@ -101,6 +106,7 @@ impl AddAssign for Report {
         self.requests += other.requests;
         self.queue_pairs += other.queue_pairs;
         self.atomics += other.atomics;
+        self.invalidations += other.invalidations;
         self.arrivals += other.arrivals;
         self.failed += other.failed;
         self.flushes += other.flushes;
@@ -124,6 +130,7 @@ impl fmt::Display for Report {
         write!(f, "{} runs, {:.1} s of virtual time: ", self.runs, seconds)?;
         write!(f, "{} requests, {} bytes, {} packets; ", self.requests, self.bytes, self.packets)?;
         write!(f, "{} queue pairs, {} atomics, ", self.queue_pairs, self.atomics)?;
+        write!(f, "{} invalidations, ", self.invalidations)?;
         write!(f, "{} unacknowledged messages arrived, ", self.arrivals)?;
         write!(f, "{} connections failed, {} requests flushed; ", self.failed, self.flushes)?;
         write!(f, "{} faults, {} blackouts, ", self.faults, self.blackouts)?;

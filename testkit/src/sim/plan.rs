@@ -7,6 +7,7 @@
 use rxe_core::qp::QpType;
 
 use super::dice::Dice;
+use super::keys::{KeyKind, KeyPlan};
 use super::memory::{Layout, Place, scattered};
 
 /// Bytes that stand before each datagram.
@@ -27,6 +28,16 @@ pub enum Action {
     FetchAdd(usize, u64),
     /// Stores in a cell of the peer, if it holds what was seen there last.
     CompareSwap(usize, u64),
+    /// An ATOMIC WRITE to this offset of the peer's memory.
+    AtomicWrite(usize),
+    /// A FLUSH of a place in the peer's memory.
+    Flush(Place),
+    /// A SEND that takes a key of the peer away.
+    SendInvalidate(usize),
+    /// Makes a key of this end.
+    MakeKey(usize),
+    /// Takes a key of this end away.
+    LocalInvalidate(usize),
 }
 
 /// What is wrong with a request.
@@ -40,6 +51,8 @@ pub enum Flaw {
     OutOfRange,
     /// The own key is not valid any more.
     OwnKey,
+    /// The peer's key was taken away by a request before.
+    TakenKey,
     /// The queue key is wrong: the datagram is for nobody.
     QueueKey,
 }
@@ -60,6 +73,8 @@ pub struct Request {
     pub action: Action,
     /// Immediate data.
     pub imm: Option<u32>,
+    /// The key of the peer that it uses, if not that of the whole memory.
+    pub via: Option<usize>,
     /// Its bytes at this end.
     pub pieces: Vec<Place>,
     /// Its bytes are given with the request.
@@ -95,6 +110,8 @@ pub struct Message {
     pub byte_len: u32,
     /// Immediate data.
     pub imm: Option<u32>,
+    /// The key that it takes away.
+    pub invalidates: Option<usize>,
 }
 
 /// A receive request.
@@ -121,6 +138,8 @@ pub struct End {
     pub messages: Vec<Message>,
     /// Receive requests in order; none where they come from a shared queue.
     pub receives: Vec<Receive>,
+    /// Keys that it makes.
+    pub keys: Vec<KeyPlan>,
     /// The program moves this end to the error state when it has posted so many requests.
     pub gives_up_after: Option<usize>,
 }
@@ -128,6 +147,12 @@ pub struct End {
 impl End {
     fn alloc(&mut self, dice: &mut Dice, len: usize) -> Place {
         let place = self.layout.alloc(dice, len);
+        self.planned.extend_from_slice(&self.layout.bytes[self.planned.len()..]);
+        place
+    }
+
+    fn alloc_word(&mut self, dice: &mut Dice) -> Place {
+        let place = self.layout.alloc_word(dice);
         self.planned.extend_from_slice(&self.layout.bytes[self.planned.len()..]);
         place
     }
@@ -178,7 +203,14 @@ impl Style {
 
 /// Draws `count` requests of `from` to `to`, and the receives that they take there.
 pub fn direction(dice: &mut Dice, style: &Style, from: &mut End, to: &mut End, count: usize) {
-    let mut targets: Vec<Target> = Vec::new();
+    let key = |(at, key): (usize, &KeyPlan)| Target {
+        place: key.place,
+        writers: Vec::new(),
+        frozen: false,
+        via: Some(at),
+        is_gone: false,
+    };
+    let mut targets: Vec<Target> = to.keys.iter().enumerate().map(key).collect();
     for _ in 0..count {
         request(dice, style, from, to, &mut targets);
     }
@@ -213,12 +245,70 @@ fn sign_last(from: &mut End) {
     }
 }
 
+/// Draws the keys that an end makes by its first requests.
+pub fn make_keys(dice: &mut Dice, style: &Style, own: &mut End) {
+    for key in 0..dice.below(3) as usize {
+        let kind = dice.pick(&[KeyKind::Window, KeyKind::ZeroBasedWindow, KeyKind::Fast]);
+        let len = dice.range(16, 8000) as usize;
+        let place = own.alloc(dice, len);
+        own.keys.push(KeyPlan { kind, place, is_taken: false, last_use: None });
+        let mut request = new_request(dice, style, own, Action::MakeKey(key), Vec::new(), None);
+        request.signaled = true;
+        own.requests.push(request);
+    }
+}
+
+/// Draws the requests at the end that take keys of the own end away.
+pub fn take_keys(dice: &mut Dice, style: &Style, own: &mut End) {
+    for key in 0..own.keys.len() {
+        if own.keys[key].is_taken || dice.once_in(2) {
+            continue;
+        }
+        let action = Action::LocalInvalidate(key);
+        let mut request = new_request(dice, style, own, action, Vec::new(), None);
+        request.messages = own.requests.last().map_or(0, |last| last.messages);
+        request.signaled = true;
+        own.requests.push(request);
+    }
+}
+
+/// Draws a SEND that takes a key of the peer away, if there is one left.
+fn invalidate(
+    dice: &mut Dice,
+    style: &Style,
+    from: &mut End,
+    to: &mut End,
+    targets: &mut [Target],
+) -> bool {
+    let key = |target: &Target| target.via.filter(|&key| !to.keys[key].is_taken);
+    let Some(key) = targets.iter().find_map(key) else { return false };
+    // Nothing uses it from now on.
+    for target in targets.iter_mut().filter(|target| target.via == Some(key)) {
+        target.is_gone = true;
+    }
+    to.keys[key].is_taken = true;
+    let (pieces, data) = source(dice, style, from);
+    let mut request = new_request(dice, style, from, Action::SendInvalidate(key), data, None);
+    request.pieces = pieces;
+    // READs by the key that lost their answers would come again after it.
+    (request.fence, request.inline) = (true, false);
+    let index = from.requests.len();
+    message(&request, index, to);
+    request.messages = to.messages.len();
+    from.requests.push(request);
+    true
+}
+
 /// Memory of the peer that has been written to.
 struct Target {
     place: Place,
     writers: Vec<usize>,
     /// A READ has looked at it: it must stay as it is, or what the READ sees would be open.
     frozen: bool,
+    /// The key that it is reached by, if not that of the whole memory.
+    via: Option<usize>,
+    /// That key has been taken away.
+    is_gone: bool,
 }
 
 fn request(
@@ -229,34 +319,45 @@ fn request(
     targets: &mut Vec<Target>,
 ) {
     let index = from.requests.len();
-    let kind = dice.below(if !style.is_reliable() {
-        4
-    } else if style.cells == 0 {
-        6
-    } else {
-        8
-    });
+    if dice.once_in(12) && invalidate(dice, style, from, to, targets) {
+        return;
+    }
+    let kind = dice.below(if style.is_reliable() { 10 } else { 4 });
+    let mut via = None;
     let imm = (kind < 4 && kind % 2 == 1).then_some(());
     let mut fenced = false;
     let (action, pieces, data) = match kind {
         0..=3 => {
-            let read = earlier_read(dice, from).filter(|_| style.is_reliable());
+            let read = earlier_read(dice, from).filter(|(_, data)| data.len() <= style.longest);
             fenced = read.is_some();
             let (pieces, data) = read.unwrap_or_else(|| source(dice, style, from));
             if kind < 2 {
                 (Action::Send, pieces, data)
             } else {
-                let offset = write_target(dice, to, targets, index, data.len());
+                let offset;
+                (offset, via) = write_target(dice, to, targets, index, data.len());
                 to.scatter(&[Place { offset, len: data.len() }], &data);
                 (Action::Write(offset), pieces, data)
             }
         }
         4 | 5 => {
-            let place = read_source(dice, style, to, targets);
+            let place;
+            (place, via) = read_source(dice, style, to, targets);
             let data = to.gather(&[place]);
             let pieces = from.alloc_pieces(dice, data.len());
             from.scatter(&pieces, &data);
             (Action::Read(place.offset), pieces, data)
+        }
+        8 => {
+            let (place, pieces) = (to.alloc_word(dice), from.alloc_pieces(dice, 8));
+            let data = from.gather(&pieces);
+            to.scatter(&[place], &data);
+            (Action::AtomicWrite(place.offset), pieces, data)
+        }
+        9 => {
+            let written = targets.iter().find(|target| target.via.is_none());
+            let place = written.map_or(Place { offset: 0, len: 0 }, |target| target.place);
+            (Action::Flush(place), Vec::new(), Vec::new())
         }
         _ => {
             let cell = dice.below(style.cells as u64) as usize;
@@ -270,7 +371,13 @@ fn request(
         }
     };
     let mut request = new_request(dice, style, from, action, data, imm);
-    request.pieces = pieces;
+    (request.pieces, request.via) = (pieces, via);
+    if kind == 8 {
+        request.is_alone = true;
+    }
+    if let Some(via) = via {
+        to.keys[via].last_use = Some(index);
+    }
     if fenced {
         (request.fence, request.inline) = (true, false);
     }
@@ -287,8 +394,14 @@ fn new_request(
     data: Vec<u8>,
     imm: Option<()>,
 ) -> Request {
-    let brings =
-        !matches!(action, Action::Read(_) | Action::FetchAdd(..) | Action::CompareSwap(..));
+    let brings = matches!(
+        action,
+        Action::Send
+            | Action::SendTo(_)
+            | Action::Write(_)
+            | Action::AtomicWrite(_)
+            | Action::SendInvalidate(_)
+    );
     // What is short is told apart by its immediate data.
     let is_tagged = !style.is_reliable()
         && matches!(action, Action::Send | Action::SendTo(_))
@@ -300,6 +413,7 @@ fn new_request(
     Request {
         action,
         imm,
+        via: None,
         inline: brings && data.len() <= style.max_inline && dice.once_in(2),
         signaled: !dice.once_in(3),
         fence: dice.once_in(10),
@@ -355,38 +469,54 @@ fn write_target(
     targets: &mut Vec<Target>,
     index: usize,
     len: usize,
-) -> usize {
-    let open = targets.iter_mut().filter(|t| !t.frozen && t.place.len >= len).last();
-    if let Some(target) = open.filter(|_| dice.once_in(2)) {
+) -> (usize, Option<usize>) {
+    let open: Vec<usize> = (0..targets.len())
+        .filter(|&at| {
+            let Target { place, frozen, is_gone, .. } = targets[at];
+            !frozen && !is_gone && place.len >= len
+        })
+        .collect();
+    if !open.is_empty() && dice.once_in(2) {
+        let target = &mut targets[dice.pick(&open)];
         target.writers.push(index);
-        return target.place.offset + dice.below((target.place.len - len) as u64 + 1) as usize;
+        let skip = dice.below((target.place.len - len) as u64 + 1) as usize;
+        return (target.place.offset + skip, target.via);
     }
     let place = to.alloc(dice, len);
-    targets.push(Target { place, writers: vec![index], frozen: false });
-    place.offset
+    let (frozen, via, is_gone) = (false, None, false);
+    targets.push(Target { place, writers: vec![index], frozen, via, is_gone });
+    (place.offset, None)
 }
 
 /// Where a READ looks: at bytes of its own, or at what was written before it.
-fn read_source(dice: &mut Dice, style: &Style, to: &mut End, targets: &mut [Target]) -> Place {
-    if !targets.is_empty() && dice.once_in(3) {
-        let target = &mut targets[dice.below(targets.len() as u64) as usize];
+fn read_source(
+    dice: &mut Dice,
+    style: &Style,
+    to: &mut End,
+    targets: &mut [Target],
+) -> (Place, Option<usize>) {
+    let there: Vec<usize> = (0..targets.len()).filter(|&at| !targets[at].is_gone).collect();
+    if !there.is_empty() && dice.once_in(3) {
+        let target = &mut targets[dice.pick(&there)];
         target.frozen = true;
-        return target.place;
+        return (target.place, target.via);
     }
     let len = length(dice, style);
-    to.alloc(dice, len)
+    (to.alloc(dice, len), None)
 }
 
 /// Notes the message that a request brings, if it brings one.
 fn message(request: &Request, index: usize, to: &mut End) {
-    let (data, target) = match request.action {
-        Action::Send => (Some(request.data.clone()), None),
-        Action::Write(offset) if request.imm.is_some() => (None, Some(offset)),
+    let (data, target, invalidates) = match request.action {
+        Action::Send => (Some(request.data.clone()), None, None),
+        Action::SendInvalidate(key) => (Some(request.data.clone()), None, Some(key)),
+        Action::Write(offset) if request.imm.is_some() => (None, Some(offset), None),
         _ => return,
     };
     // Fits: messages here are short.
     let byte_len = request.data.len() as u32;
-    to.messages.push(Message { request: index, data, target, byte_len, imm: request.imm });
+    let imm = request.imm;
+    to.messages.push(Message { request: index, data, target, byte_len, imm, invalidates });
 }
 
 /// Draws the receives of an end: as its messages need them.
@@ -449,7 +579,21 @@ pub fn spoil(dice: &mut Dice, style: &Style, ends: [&mut End; 2]) {
 fn spoil_remote(dice: &mut Dice, from: &mut End) -> bool {
     let flaw = dice.pick(&[Flaw::StaleKey, Flaw::LocalKey, Flaw::OutOfRange]);
     // R28: without data the key does not matter.
-    spoil_one(dice, from, flaw, |request| request.action != Action::Send && request.data.len() > 1)
+    let is_taken = |request: &Request| matches!(request.action, Action::SendInvalidate(_));
+    if dice.once_in(2)
+        && let Some(taken) = from.requests.iter().position(is_taken)
+        && let Action::SendInvalidate(key) = from.requests[taken].action
+        && let Some(request) = from.requests[taken..].iter_mut().find(|request| is_plain(request))
+    {
+        (request.flaw, request.via) = (Some(Flaw::TakenKey), Some(key));
+        return true;
+    }
+    spoil_one(dice, from, flaw, |request| is_plain(request) || request.action.wants_alignment())
+}
+
+/// Whether a request reads or writes more than a byte of the peer's memory.
+fn is_plain(request: &Request) -> bool {
+    matches!(request.action, Action::Write(_) | Action::Read(_)) && request.data.len() > 1
 }
 
 fn spoil_own(dice: &mut Dice, from: &mut End) -> bool {

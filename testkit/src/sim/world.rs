@@ -18,6 +18,7 @@ use super::dice::Dice;
 use super::end::SimQp;
 use super::memory::Memory;
 use super::node::Node;
+use super::plan::Action;
 use super::supply::{Inlet, Supply};
 use super::{Failure, Report};
 
@@ -44,7 +45,8 @@ pub(super) struct World {
     pub(super) connections: Vec<Connection>,
     /// The queue pair that has a number now.
     pub(super) by_qpn: HashMap<Qpn, usize>,
-    /// Whom a message without acknowledgement is from, by where it comes to: queue pair and request.
+    /// Which request of which queue pair a message without acknowledgement is from, by where it
+    /// comes to.
     pub(super) tags: HashMap<(usize, Tag), (usize, usize)>,
     pub(super) arrived: HashSet<(usize, usize)>,
     /// Messages that came more than once.
@@ -60,6 +62,7 @@ pub(super) struct World {
     blackouts: u64,
     pub(super) bytes: u64,
     pub(super) atomics: u64,
+    pub(super) invalidations: u64,
     pub(super) flushes: u64,
     failed: u64,
 }
@@ -87,6 +90,7 @@ impl World {
             blackouts: 0,
             bytes: 0,
             atomics: 0,
+            invalidations: 0,
             flushes: 0,
             failed: 0,
         }
@@ -187,12 +191,25 @@ impl World {
             !qp.is_over && qp.posted.next_time(qp.end.requests.len()).is_some_and(|due| due <= now)
         };
         while is_due(&self.qps[index]) {
+            if self.must_wait(index) {
+                self.qps[index].posted.due = now.plus_nanos(FULL_NANOS);
+                break;
+            }
             let peer = &self.qps[self.qps[index].peer];
             let (peer_memory, peer_cells) = (peer.memory, peer.cells);
             let cells = &self.cells[self.nodes[peer.node].cells];
+            let at = self.qps[index].peer;
+            // Lent for this call: both ends are in one list.
+            let peer_keys =
+                if at == index { Vec::new() } else { std::mem::take(&mut self.qps[at].keys) };
             let qp = &mut self.qps[index];
             let (own, peer) = (&self.memories[qp.memory], &self.memories[peer_memory]);
-            if !qp.post_send(own, peer, peer_cells, cells)? {
+            let posted = qp.post_send(own, peer, peer_cells, &peer_keys, cells);
+            if at != index {
+                self.qps[at].keys = peer_keys;
+            }
+            let qp = &mut self.qps[index];
+            if !posted? {
                 // What frees room may complete without being told of.
                 qp.posted.due = now.plus_nanos(FULL_NANOS);
                 break;
@@ -203,6 +220,23 @@ impl World {
             self.give_up_if_due(index);
         }
         Ok(())
+    }
+
+    /// Whether the next request is about a key that the peer has yet to make, or to be done with.
+    fn must_wait(&self, index: usize) -> bool {
+        let qp = &self.qps[index];
+        let peer = &self.qps[qp.peer];
+        if qp.qp.state() == QpState::Err || peer.qp.state() == QpState::Err {
+            return false;
+        }
+        let request = &qp.end.requests[qp.posted.count];
+        match request.action {
+            Action::LocalInvalidate(key) => {
+                qp.end.keys[key].last_use.is_some_and(|last| peer.sends_done <= last)
+            }
+            Action::SendInvalidate(key) => !peer.keys[key].is_known,
+            _ => request.via.is_some_and(|key| !peer.keys[key].is_known),
+        }
     }
 
     /// The program gives up a queue pair in the middle, if that was planned.
@@ -316,6 +350,7 @@ impl World {
             nanos: self.now.as_nanos(),
             blackouts: self.blackouts,
             atomics: self.atomics,
+            invalidations: self.invalidations,
             arrivals: self.arrived.len() as u64,
             failed: self.failed,
             flushes: self.flushes,
