@@ -115,10 +115,12 @@ impl Multicast {
         slots
     }
 
-    /// The `index`-th member of a group that lives in `slot`.
-    pub(crate) fn member(&self, group: Gid, slot: u8, index: usize) -> Option<Qpn> {
+    /// Puts the members of a group that live in `slot` in the place of what is in `to`.
+    pub(crate) fn members(&self, group: Gid, slot: u8, to: &mut Vec<Qpn>) {
+        to.clear();
         let groups = self.groups.read();
-        groups.get(&group)?.iter().filter(|qpn| qpn.slot() == slot).nth(index).copied()
+        let members = groups.get(&group).map_or(&[][..], Vec::as_slice);
+        to.extend(members.iter().filter(|qpn| qpn.slot() == slot));
     }
 
     pub(crate) fn attach(

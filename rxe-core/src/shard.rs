@@ -48,6 +48,8 @@ pub struct Shard {
     /// Slab key of QP1, where this shard has it: its number is of no slot.
     gsi: Option<u32>,
     windows: Windows,
+    /// Room for the members of a multicast group, kept so that no packet allocates it.
+    members: Vec<Qpn>,
     ready: VecDeque<u32>,
     /// Packets that the first of `ready` may still send in its turn.
     turn: u32,
@@ -84,6 +86,7 @@ impl Shard {
             next_number,
             gsi: None,
             windows: Windows::default(),
+            members: Vec::new(),
             ready: VecDeque::new(),
             turn: TURN,
             deadlines: DeadlineIndex::default(),
@@ -351,15 +354,13 @@ impl Shard {
         }
         let ports = self.device.ports();
         let is_own = ports.iter().any(|p| p.gids.read().find(path.source, path.gid_type).is_some());
-        let device = self.device.clone();
-        for index in 0.. {
-            let member = device.multicast().member(path.destination, self.slot, index);
-            let Some(qpn) = member else {
-                if index == 0 {
-                    self.counters.bump(Counter::drop_no_group);
-                }
-                return;
-            };
+        // A copy, so that neither the table's lock is held nor each member looked for again.
+        let mut members = std::mem::take(&mut self.members);
+        self.device.multicast().members(path.destination, self.slot, &mut members);
+        if members.is_empty() {
+            self.counters.bump(Counter::drop_no_group);
+        }
+        for &qpn in &members {
             let key = self.find(qpn).filter(|_| !(is_own && deth.source_qpn == qpn));
             let Some(key) = key else { continue };
             let (mut cx, machines) = self.split(key);
@@ -367,6 +368,7 @@ impl Shard {
             machines[key as usize].handle_datagram(&mut cx, path, packet, len);
             self.settle(key);
         }
+        self.members = members;
     }
 
     /// R57: the queue pair that a packet is for, if it comes from its peer.

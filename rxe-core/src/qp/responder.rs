@@ -791,6 +791,10 @@ impl Responder {
             NakCode::RemoteAccessError if !packet.info().with_imm && !packet.info().with_inv => {
                 cx.events.push(AsyncEvent::QpAccessErr(cx.qp.qpn()));
             }
+            // There is no receive to tell of it, and the peer is not to blame.
+            NakCode::RemoteOperationalError if is_answered(packet) => {
+                cx.events.push(AsyncEvent::QpFatal(cx.qp.qpn()));
+            }
             // The completion of the receive tells.
             _ => {}
         }
@@ -930,7 +934,8 @@ impl Responder {
         }
         let len = u64::from(count) * cx.mtu as u64;
         // What cannot be read is found out by the packet that it begins with (R31).
-        let span = cx.memory.access(rkey.get(), *pd, *va, len, AccessFlags::REMOTE_READ);
+        let holder = Holder { pd: *pd, qpn: cx.qp.qpn() };
+        let span = cx.memory.access_for(holder, rkey.get(), *va, len, AccessFlags::REMOTE_READ);
         let Ok(span) = span else { return };
         for index in 0..count {
             let Some(buf) = out.next() else { return };

@@ -258,6 +258,9 @@ fn memory_that_is_aligned_otherwise_than_its_addresses_has_no_atomics() {
     let to = RemoteAddr { addr: 0x1000, rkey: keys.rkey };
     s.rx(&faa(0, to, 1)).tx([nak(0, OPERATION, 0)]);
     assert_eq!(s.state(), QpState::Err);
+    // Nothing else tells the program.
+    let qpn = s.qpn();
+    s.events([AsyncEvent::QpFatal(qpn)]);
 }
 
 #[test]
