@@ -313,6 +313,17 @@ impl TxBatch {
         !self.run.is_closed && self.run.bytes + self.run.head_len > MAX_MESSAGE
     }
 
+    /// Forgets the first `count` packets, which have left or are lost; the others stay in order.
+    ///
+    /// The memory of the first ones is free again only when all are gone.
+    pub fn drop_front(&mut self, count: usize) {
+        if count >= self.packets.len() {
+            self.clear();
+        } else {
+            self.packets.drain(..count);
+        }
+    }
+
     /// Number of packets.
     pub fn len(&self) -> usize {
         self.packets.len()

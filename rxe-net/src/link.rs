@@ -19,18 +19,29 @@ pub type Sink<'a> = dyn FnMut(&Path, &[u8]) + 'a;
 ///
 /// The runtime owns a link and calls it from one thread at a time:
 ///
-/// 1. [`transmit`](Self::transmit) whenever the engine has filled a batch;
+/// 1. [`transmit`](Self::transmit) whenever the engine has filled a batch, and
+///    [`transmit_rest`](Self::transmit_rest) a little later when some of it is still there;
 /// 2. [`receive`](Self::receive) when [`poll_fd`](Self::poll_fd) is readable, or to look;
 /// 3. [`handle_timeout`](Self::handle_timeout) when [`poll_timeout`](Self::poll_timeout) is due;
 /// 4. [`poll_unreachable`](Self::poll_unreachable) after each of these, until it is empty.
 ///
 /// `now` never goes backwards. No method blocks.
 pub trait Link: Send {
-    /// Sends every packet of `batch`, each with its iCRC, and leaves the batch empty.
+    /// Sends the packets of `batch` in their order, each with its iCRC, and takes them out of it.
     ///
     /// It cannot fail: a packet that does not leave the host is lost like one that the network
-    /// dropped (rule R18), and counted. So the engine's recovery is the only recovery.
+    /// dropped (rule R18), and counted. So the engine's recovery is the only recovery. But what
+    /// the host has no room for at present is not lost yet: it stays in the batch, with all that
+    /// follows it, for [`transmit_rest`](Self::transmit_rest) (rule R40).
     fn transmit(&mut self, now: Instant, batch: &mut TxBatch) -> TransmitReport;
+
+    /// Sends what an earlier call left in the batch, to which nothing was added since.
+    ///
+    /// As [`transmit`](Self::transmit) in all else. Links that do something to each packet but
+    /// once implement it.
+    fn transmit_rest(&mut self, now: Instant, batch: &mut TxBatch) -> TransmitReport {
+        self.transmit(now, batch)
+    }
 
     /// Does one bounded round of receiving; gives each good packet to `sink`.
     ///
@@ -78,6 +89,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
         (**self).transmit(now, batch)
     }
 
+    fn transmit_rest(&mut self, now: Instant, batch: &mut TxBatch) -> TransmitReport {
+        (**self).transmit_rest(now, batch)
+    }
+
     fn receive(&mut self, now: Instant, sink: &mut Sink<'_>) -> io::Result<usize> {
         (**self).receive(now, sink)
     }
@@ -103,13 +118,20 @@ impl<L: Link + ?Sized> Link for Box<L> {
     }
 }
 
-/// What became of a batch.
+/// What became of a batch. What is still in it is neither sent nor lost.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct TransmitReport {
     /// Packets that the link took: handed to the kernel, delivered, or held for later.
     pub sent: usize,
     /// Packets that the host dropped, which the engine recovers like any loss (rule R18).
     pub lost: usize,
+}
+
+impl TransmitReport {
+    /// Packets that the call has dealt with: those that are not left for another one.
+    pub const fn done(self) -> usize {
+        self.sent + self.lost
+    }
 }
 
 impl AddAssign for TransmitReport {
@@ -138,6 +160,8 @@ pub struct LinkCounters {
     pub foreign: u64,
     /// Packets lost in this host: buffers full, no route, refused by a filter (rule R18).
     pub send_errors: u64,
+    /// Calls that found no room in this host, so that packets had to wait (rule R40).
+    pub send_waits: u64,
     /// Calls that found a pending ICMP error and were repeated.
     pub pending_errors: u64,
     /// ICMP errors that quoted a packet of this link.
@@ -165,6 +189,7 @@ impl AddAssign for LinkCounters {
         self.malformed += other.malformed;
         self.foreign += other.foreign;
         self.send_errors += other.send_errors;
+        self.send_waits += other.send_waits;
         self.pending_errors += other.pending_errors;
         self.unreachable += other.unreachable;
         self.gso_fallbacks += other.gso_fallbacks;

@@ -8,6 +8,8 @@
 mod background;
 mod clock;
 mod open;
+mod outbox;
+mod pressure;
 mod registry;
 mod runner;
 mod sleeper;

@@ -14,7 +14,7 @@ use gid_table::{Gid, GidEntry, GidTable, GidType, WantedGid};
 use parking_lot::Mutex;
 use rxe_core::cq::Notify;
 use rxe_core::mem::{AccessFlags, DmaBuf, MrKeys};
-use rxe_core::path::Path;
+use rxe_core::path::{Path, Transmit};
 use rxe_core::pd::PdId;
 use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpInit, QpType, RC_TO_RTS};
 use rxe_core::wc::{WcStatus, WorkCompletion};
@@ -23,9 +23,9 @@ use rxe_core::{CompletionQueue, Counter, Device, DeviceConfig, Instant, Port, Qu
 use rxe_net::batch::TxBatch;
 use rxe_net::link::{Link, LinkCounters, Sink, TransmitReport};
 use rxe_net::memory::{Fabric, PortConfig};
-use rxe_net::runtime::{MemoryLinks, OpenLink, OpenLinkError, Runner};
+use rxe_net::runtime::{Clock, MemoryLinks, OpenLink, OpenLinkError, Runner};
 use rxe_wire::hdr::{Bth, Reth};
-use rxe_wire::{Headers, Opcode, PKey, Psn};
+use rxe_wire::{Headers, Opcode, PKey, Psn, Qpn};
 
 /// Longer than anything takes on a busy machine.
 const LONG: Duration = Duration::from_secs(30);
@@ -67,14 +67,18 @@ impl Host {
     }
 
     fn connect(&self, peer: &Self) {
+        self.connect_to(peer.gid, peer.qp.qpn(), 18);
+    }
+
+    fn connect_to(&self, gid: Gid, dest_qpn: Qpn, timeout: u8) {
         let attr = QpAttr {
-            dest_qpn: peer.qp.qpn(),
+            dest_qpn,
             access: ACCESS,
-            av: AddressVector::new(peer.gid, 0),
+            av: AddressVector::new(gid, 0),
             max_rd_atomic: 4,
             max_dest_rd_atomic: 4,
             min_rnr_timer: 1,
-            timeout: 18,
+            timeout,
             retry_cnt: 7,
             rnr_retry: 7,
             ..QpAttr::default()
@@ -87,7 +91,15 @@ impl Host {
 
     fn write(&self, wr_id: u64, peer: &Self, len: usize) {
         let remote = RemoteAddr { addr: peer.buf.addr(), rkey: peer.keys.rkey };
-        let op = SendOp::Write { remote, imm: None };
+        self.post(wr_id, SendOp::Write { remote, imm: None }, len);
+    }
+
+    fn read(&self, wr_id: u64, peer: &Self, len: usize) {
+        let remote = RemoteAddr { addr: peer.buf.addr(), rkey: peer.keys.rkey };
+        self.post(wr_id, SendOp::Read { remote }, len);
+    }
+
+    fn post(&self, wr_id: u64, op: SendOp, len: usize) {
         let sges = [Sge { addr: self.buf.addr(), length: len as u32, lkey: self.keys.lkey }];
         let (flags, data) = (SendFlags::SIGNALED, SendData::Sges(&sges));
         self.qp.post_send(&SendWr { wr_id, op, flags, data, srq_number: None }).unwrap();
@@ -340,14 +352,8 @@ fn packets_at_the_wrong_socket_are_forwarded_to_their_slot() {
     assert!(two.device.counter(Counter::rcvd_pkts) >= 4 * 64, "they all came the long way");
 }
 
-/// A peer may ask for any length by one READ; nobody waits for the lock until all of it is sent.
-#[test]
-fn the_answer_to_a_long_read_does_not_hold_the_lock() {
-    const PACKETS: u32 = 32 << 10;
-    let opener = Crossed::new(true);
-    let host = Host::new(1, opener.clone(), (PACKETS as usize) << 10);
-    let peer = Host::new(2, opener.clone(), 8);
-    host.connect(&peer);
+/// A READ of the first packets of a host's buffer, with PSN 0.
+fn read_request(host: &Host, packets: u32) -> Vec<u8> {
     let bth = Bth {
         opcode: Opcode::RC_READ_REQUEST,
         pkey: PKey::DEFAULT,
@@ -356,11 +362,23 @@ fn the_answer_to_a_long_read_does_not_hold_the_lock() {
         psn: Psn::new(0),
         ..Bth::default()
     };
-    let reth = Reth { va: host.buf.addr(), rkey: host.keys.rkey, len: PACKETS << 10 };
+    let reth = Reth { va: host.buf.addr(), rkey: host.keys.rkey, len: packets << 10 };
     let headers = Headers { reth: Some(reth), ..Headers::new(bth) };
     let mut bytes = vec![0; 64];
     let len = headers.write(&mut bytes).unwrap();
     bytes.truncate(len);
+    bytes
+}
+
+/// A peer may ask for any length by one READ; nobody waits for the lock until all of it is sent.
+#[test]
+fn the_answer_to_a_long_read_does_not_hold_the_lock() {
+    const PACKETS: u32 = 32 << 10;
+    let opener = Crossed::new(true);
+    let host = Host::new(1, opener.clone(), (PACKETS as usize) << 10);
+    let peer = Host::new(2, opener.clone(), 8);
+    host.connect(&peer);
+    let bytes = read_request(&host, PACKETS);
     let path = Path::new(peer.gid, host.gid);
     opener.deliver(host.qp.qpn().slot(), path, bytes);
     let start = StdInstant::now();
@@ -375,4 +393,183 @@ fn the_answer_to_a_long_read_does_not_hold_the_lock() {
         assert!(start.elapsed() < LONG, "only {} of {PACKETS} packets were sent", sent());
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Opens links of a fabric in a host with little room: it takes a few packets, and then refuses
+/// all once.
+#[derive(Debug)]
+struct Narrow {
+    links: MemoryLinks,
+    room: Arc<Room>,
+}
+
+#[derive(Debug, Default)]
+struct Room {
+    /// Refuses everything for the time being.
+    is_shut: AtomicBool,
+    /// Calls that refused something.
+    refusals: AtomicUsize,
+    /// Packets that left.
+    sent: AtomicUsize,
+}
+
+struct NarrowLink {
+    link: Box<dyn Link>,
+    room: Arc<Room>,
+    /// Whether the batch has been seen before.
+    is_rest: bool,
+}
+
+impl Narrow {
+    const PACKETS: usize = 5;
+}
+
+impl OpenLink for Narrow {
+    fn open(
+        &self,
+        gid: &GidEntry,
+        slot: u8,
+        bell: Arc<dyn Notify>,
+    ) -> Result<Box<dyn Link>, OpenLinkError> {
+        let link = self.links.open(gid, slot, bell)?;
+        Ok(Box::new(NarrowLink { link, room: self.room.clone(), is_rest: false }))
+    }
+}
+
+impl NarrowLink {
+    fn offer(&mut self, now: Instant, batch: &mut TxBatch) -> TransmitReport {
+        let shut = self.room.is_shut.load(Ordering::SeqCst);
+        let sent = if shut { 0 } else { batch.len().min(Narrow::PACKETS) };
+        let mut first = TxBatch::new();
+        for (packet, bytes) in batch.iter().take(sent) {
+            assert!(first.push_copy(bytes, packet.transmit(), None));
+        }
+        self.link.transmit(now, &mut first);
+        batch.drop_front(sent);
+        self.room.sent.fetch_add(sent, Ordering::SeqCst);
+        self.is_rest = !batch.is_empty();
+        self.room.refusals.fetch_add(usize::from(self.is_rest), Ordering::SeqCst);
+        TransmitReport { sent, lost: 0 }
+    }
+}
+
+impl Link for NarrowLink {
+    fn transmit(&mut self, now: Instant, batch: &mut TxBatch) -> TransmitReport {
+        assert!(!self.is_rest || self.room.is_shut.load(Ordering::SeqCst), "what waits is first");
+        self.offer(now, batch)
+    }
+
+    fn transmit_rest(&mut self, now: Instant, batch: &mut TxBatch) -> TransmitReport {
+        assert!(self.is_rest, "nothing waits");
+        self.offer(now, batch)
+    }
+
+    fn receive(&mut self, now: Instant, sink: &mut Sink<'_>) -> io::Result<usize> {
+        self.link.receive(now, sink)
+    }
+
+    fn poll_fd(&self) -> Option<Arc<OwnedFd>> {
+        self.link.poll_fd()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.link.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.link.handle_timeout(now);
+    }
+
+    fn counters(&self) -> LinkCounters {
+        self.link.counters()
+    }
+}
+
+/// Two hosts, the second of which has little room.
+fn with_a_narrow_host() -> (Host, Host, Arc<Room>) {
+    let (fabric, room) = (Fabric::new(), Arc::new(Room::default()));
+    let links = |number| {
+        let port = fabric.add_port(PortConfig::numbered(number)).unwrap();
+        MemoryLinks { fabric: fabric.clone(), port }
+    };
+    let one = Host::new(1, Arc::new(links(1)), 1 << 20);
+    let narrow = Narrow { links: links(2), room: room.clone() };
+    let two = Host::new(2, Arc::new(narrow), 1 << 20);
+    // About 17 ms.
+    one.connect_to(two.gid, two.qp.qpn(), 12);
+    two.connect_to(one.gid, one.qp.qpn(), 12);
+    (one, two, room)
+}
+
+/// The peer asks once, and never again: it has no timer.
+#[test]
+fn r40_read_responses_wait_for_room_and_nobody_asks_again() {
+    const PACKETS: u32 = 300;
+    let (fabric, room) = (Fabric::new(), Arc::new(Room::default()));
+    let ports = [1, 2].map(|n| fabric.add_port(PortConfig::numbered(n)).unwrap());
+    let links = MemoryLinks { fabric: fabric.clone(), port: ports[1] };
+    let host = Host::new(2, Arc::new(Narrow { links, room: room.clone() }), 1 << 20);
+    let (gid, qpn) = (Gid::from_ip(address(1)), Qpn::new(0x07_0001));
+    let mut peer = fabric.attach_to(ports[0], qpn.slot(), gid).unwrap();
+    host.connect_to(gid, qpn, 18);
+    let bytes = host.fill((PACKETS as usize) << 10, 5);
+
+    let mut batch = TxBatch::new();
+    let request = read_request(&host, PACKETS);
+    let path = Path::new(gid, host.gid);
+    let transmit = Transmit { len: request.len(), path, dest_qpn: host.qp.qpn() };
+    assert!(batch.push_copy(&request, transmit, None));
+    peer.transmit(Clock::now(), &mut batch);
+
+    let (start, mut found) = (StdInstant::now(), Vec::new());
+    while found.len() < bytes.len() {
+        assert!(start.elapsed() < LONG, "{} bytes came", found.len());
+        let mut psn = found.len() >> 10;
+        peer.receive(Clock::now(), &mut |_, bytes| {
+            assert_eq!(bytes[9..12], psn.to_be_bytes()[5..], "in their order, each once");
+            found.extend_from_slice(&bytes[bytes.len() - 1024..]);
+            psn += 1;
+        })
+        .unwrap();
+    }
+    assert!(found == bytes);
+    assert!(room.refusals.load(Ordering::SeqCst) >= 40, "there was room");
+    assert_eq!(room.sent.load(Ordering::SeqCst), PACKETS as usize);
+    assert_eq!(host.device.counter(Counter::send_err), 0);
+}
+
+#[test]
+fn r40_what_waits_leaves_before_the_host_closes() {
+    let (one, two, room) = with_a_narrow_host();
+    let bytes = two.fill(20 << 10, 5);
+    two.write(1, &one, 20 << 10);
+    two.runner.close();
+    let start = StdInstant::now();
+    while one.bytes(20 << 10) != bytes {
+        assert!(start.elapsed() < LONG, "{} packets left", room.sent.load(Ordering::SeqCst));
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// What finds no room for long is lost like anything else that does not arrive; meanwhile the
+/// lock is free, and the background thread does nothing but look now and then.
+#[test]
+fn r18_a_host_without_room_for_long_loses_packets_and_goes_on() {
+    let (one, two, room) = with_a_narrow_host();
+    let bytes = two.fill(300_000, 7);
+    room.is_shut.store(true, Ordering::SeqCst);
+    let start = StdInstant::now();
+    one.read(1, &two, 300_000);
+    while two.device.counter(Counter::send_err) == 0 {
+        assert!(start.elapsed() < LONG, "nothing is given up");
+        two.runner.query_qp(two.qp.qpn()).unwrap();
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    let micros = start.elapsed().as_micros() as usize;
+    let looks = room.refusals.load(Ordering::SeqCst);
+    assert!(looks <= 20 + micros / 100, "{looks} looks in {micros} us");
+    assert!(two.runner.link_counters().send_errors > 0);
+    room.is_shut.store(false, Ordering::SeqCst);
+    assert_eq!(one.wait(false).status, WcStatus::Success);
+    assert!(one.bytes(300_000) == bytes);
 }

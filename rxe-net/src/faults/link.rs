@@ -21,12 +21,14 @@ pub struct FaultyLink<L> {
     faults: Faults,
     /// Holds what is released until the link has sent it.
     released: TxBatch,
+    /// Packets released for which the host had no room.
+    lost: u64,
 }
 
 impl<L: Link> FaultyLink<L> {
     /// Puts faults in front of a link.
     pub fn new(link: L, faults: Faults) -> Self {
-        Self { link, faults, released: TxBatch::new() }
+        Self { link, faults, released: TxBatch::new(), lost: 0 }
     }
 
     /// What the faults have done.
@@ -43,7 +45,12 @@ impl<L: Link> Link for FaultyLink<L> {
         // What leaves is more or less than what was given; what the caller hears of is the
         // packets given, and that the host lost some of those that were to leave.
         let lost = report.lost.min(given);
-        TransmitReport { sent: given - lost, lost }
+        TransmitReport { sent: given.saturating_sub(lost + batch.len()), lost }
+    }
+
+    /// Past the faults: they have been done to what is left.
+    fn transmit_rest(&mut self, now: Instant, batch: &mut TxBatch) -> TransmitReport {
+        self.link.transmit_rest(now, batch)
     }
 
     fn receive(&mut self, now: Instant, sink: &mut Sink<'_>) -> io::Result<usize> {
@@ -67,6 +74,8 @@ impl<L: Link> Link for FaultyLink<L> {
         while self.faults.release(now, &mut self.released) {
             // Losses are counted by the link; there is no caller to tell.
             let _ = self.link.transmit(now, &mut self.released);
+            // What comes late is lost where there is no room for it (R18).
+            self.lost += self.released.len() as u64;
             self.released.clear();
         }
         self.link.handle_timeout(now);
@@ -74,6 +83,7 @@ impl<L: Link> Link for FaultyLink<L> {
 
     fn counters(&self) -> LinkCounters {
         let mut counters = self.link.counters();
+        counters.send_errors += self.lost;
         counters.faults += self.faults.stats().total();
         counters
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crossbeam_queue::{ArrayQueue, SegQueue};
 use gid_table::{Gid, GidEntry};
@@ -23,9 +24,10 @@ use thiserror::Error;
 use super::background;
 use super::clock::Clock;
 use super::open::{OpenLink, OpenLinkError};
+use super::outbox::Outbox;
+use super::pressure::PATIENCE_NANOS;
 use super::registry::{NoSlotError, SlotGuard, forward};
 use super::sleeper::Sleeper;
-use crate::batch::{ICRC_LEN, TxBatch};
 use crate::host::os_errno;
 use crate::link::{Link, LinkCounters};
 
@@ -110,7 +112,7 @@ impl fmt::Debug for Runner {
 pub(super) struct Core {
     shard: Shard,
     links: Vec<OpenedLink>,
-    batch: TxBatch,
+    outbox: Outbox,
     /// The latest time that the links were told.
     latest: Instant,
     /// When a packet came last.
@@ -129,9 +131,9 @@ pub(super) enum Round {
     Sleep,
 }
 
-struct OpenedLink {
-    gid: Gid,
-    link: Box<dyn Link>,
+pub(super) struct OpenedLink {
+    pub(super) gid: Gid,
+    pub(super) link: Box<dyn Link>,
 }
 
 impl fmt::Debug for OpenedLink {
@@ -164,7 +166,7 @@ impl Core {
             }
         }
         self.transmit(now);
-        received > 0 || self.shard.wants_transmit()
+        received > 0 || self.can_transmit()
     }
 
     fn receive(&mut self, now: Instant) -> usize {
@@ -199,85 +201,56 @@ impl Core {
 
     /// Sends what a queue pair owes to its peer, before it goes: a turn for its requests and one for
     /// its replies, whichever comes first, and then as usual.
-    fn transmit_owed_by(&mut self, now: Instant, qpn: Qpn) {
+    ///
+    /// Returns the time then.
+    fn transmit_owed_by(&mut self, now: Instant, qpn: Qpn) -> Instant {
+        let now = self.wait_for_room(now);
         self.shard.put_first(qpn);
         self.transmit_some(now, Shard::TURN as usize);
+        let now = self.wait_for_room(now);
         self.shard.put_first(qpn);
         self.transmit_some(now, TRANSMIT_MAX);
+        now
     }
 
     /// Sends at least what each queue pair owes to its peer: before all of them go.
     fn transmit_owed(&mut self, now: Instant) {
+        let now = self.wait_for_room(now);
         self.transmit_some(now, TRANSMIT_MAX.max(self.shard.packets_until_served()));
+        self.wait_for_room(now);
     }
 
-    fn transmit_some(&mut self, now: Instant, mut left: usize) {
-        let Self { shard, links, batch, .. } = self;
-        // The link that the batch is for.
-        let mut target = None;
-        while shard.wants_transmit() && left > 0 {
-            let is_first = batch.is_empty();
-            let max = batch.max_run();
-            let Some(room) = batch.run_room() else {
-                flush(shard, links, batch, target, now);
-                continue;
-            };
-            let Some(run) = shard.poll_transmit_run(now, room, ICRC_LEN, max) else { break };
-            left = left.saturating_sub(run.count as usize);
-            let source = run.first.path.source;
-            if target != Some(source) && !is_first {
-                // Behind the packets of the other link: copied once, which is rare.
-                let packets = room[..run.len(ICRC_LEN)].to_vec();
-                flush(shard, links, batch, target, now);
-                match batch.run_room().and_then(|room| room.get_mut(..packets.len())) {
-                    Some(room) => room.copy_from_slice(&packets),
-                    None => {
-                        tracing::error!(target: "rxe::net", "an empty batch has no room");
-                        continue;
-                    }
-                }
-            }
-            batch.commit_run(&run);
-            target = Some(source);
-            if batch.fills_message() {
-                flush(shard, links, batch, target, now);
-            }
+    fn transmit_some(&mut self, now: Instant, left: usize) {
+        self.outbox.transmit(&mut self.shard, &mut self.links, now, left);
+    }
+
+    /// Waits until the host has taken what it had no room for, at most [`PATIENCE_NANOS`].
+    ///
+    /// For whoever may wait, under the lock: what a queue pair owes leaves before it goes.
+    /// Returns the time then.
+    fn wait_for_room(&mut self, now: Instant) -> Instant {
+        let (end, mut now) = (now.plus_nanos(PATIENCE_NANOS), now);
+        while let Some(at) = self.outbox.deadline().filter(|at| *at < end) {
+            std::thread::sleep(Duration::from_nanos(at.nanos_since(now)));
+            now = self.advance(Clock::now());
+            self.transmit_some(now, 0);
         }
-        flush(shard, links, batch, target, now);
+        now
     }
 
     /// When something is to be done without a packet or a call.
     fn deadline(&self) -> Option<Instant> {
-        if self.shard.wants_transmit() {
+        if self.can_transmit() {
             return Some(Instant::ZERO);
         }
         let links = self.links.iter().filter_map(|opened| opened.link.poll_timeout());
-        links.chain(self.shard.poll_timeout()).min()
+        links.chain(self.shard.poll_timeout()).chain(self.outbox.deadline()).min()
     }
-}
 
-/// Sends a batch by the link of `target`.
-fn flush(
-    shard: &Shard,
-    links: &mut [OpenedLink],
-    batch: &mut TxBatch,
-    target: Option<Gid>,
-    now: Instant,
-) {
-    if batch.is_empty() {
-        return;
+    /// Whether there is something to send, and room for it in the host.
+    fn can_transmit(&self) -> bool {
+        self.shard.wants_transmit() && self.outbox.deadline().is_none()
     }
-    match links.iter_mut().find(|opened| Some(opened.gid) == target) {
-        Some(opened) => {
-            let report = opened.link.transmit(now, batch);
-            if report.lost > 0 {
-                shard.count_send_errors(report.lost);
-            }
-        }
-        // A queue pair has a path only once its link is open.
-        None => tracing::error!(target: "rxe::net", ?target, "no link for packets to send"),
-    }
-    batch.clear();
 }
 
 /// Wakes the background thread of a runner, if that is still there.
@@ -303,7 +276,7 @@ impl Runner {
         let core = Core {
             shard: Shard::new(device, slot.slot()),
             links: Vec::new(),
-            batch: TxBatch::new(),
+            outbox: Outbox::default(),
             latest: Instant::ZERO,
             last_packet: Instant::ZERO,
         };
@@ -351,7 +324,7 @@ impl Runner {
     ) -> Result<(), ModifyError> {
         self.with_core(|core, now| {
             // What is owed to the peer leaves before a state in which nothing is sent.
-            core.transmit_owed_by(now, qpn);
+            let now = core.transmit_owed_by(now, qpn);
             core.shard.check_modify_qp(qpn, attr, mask)?;
             if mask.contains(QpAttrMask::AV) {
                 let port = core.shard.device().port(attr.av.port_num);
@@ -420,7 +393,7 @@ impl Runner {
     /// [`BusyError`] while it is attached to multicast groups (R50).
     pub fn destroy_qp(&self, qpn: Qpn) -> Result<(), BusyError> {
         self.with_core(|core, now| {
-            core.transmit_owed_by(now, qpn);
+            let now = core.transmit_owed_by(now, qpn);
             let destroyed = core.shard.destroy_qp(qpn);
             core.transmit(now);
             destroyed
@@ -442,6 +415,7 @@ impl Runner {
         self.with_core(|core, _| {
             let mut sum = LinkCounters::default();
             core.links.iter().for_each(|opened| sum += opened.link.counters());
+            sum.send_errors += core.outbox.dropped();
             sum
         })
     }

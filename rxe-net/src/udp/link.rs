@@ -88,6 +88,8 @@ pub struct UdpLink {
     hints: VecDeque<Unreachable>,
     counters: LinkCounters,
     capture: Option<Arc<Capture>>,
+    /// Packets at the start of the batch that were captured when they were to leave before.
+    captured: usize,
     /// The time of the call at hand.
     now: Instant,
 }
@@ -135,6 +137,7 @@ impl UdpLink {
             hints: VecDeque::with_capacity(MAX_HINTS),
             counters: LinkCounters::default(),
             capture: None,
+            captured: 0,
             now: Instant::ZERO,
         })
     }
@@ -205,7 +208,7 @@ impl UdpLink {
 
     /// Sends the packets from `first` on that share a socket, as many as one call takes.
     ///
-    /// Returns how many it dealt with.
+    /// Returns how many these are, and what became of them; some may have to wait.
     fn send_group(&mut self, batch: &mut TxBatch, first: usize) -> (usize, TransmitReport) {
         let head = batch.packets()[first];
         if !self.can_send(head.path()) {
@@ -227,6 +230,8 @@ impl UdpLink {
     }
 
     /// Seals and sends runs that share a socket; at most [`MAX_SEND`] of them.
+    ///
+    /// What the report does not tell of has to wait: the last packets of these runs.
     fn deliver(&mut self, batch: &mut TxBatch, runs: &[Run]) -> TransmitReport {
         let mut report = TransmitReport::default();
         let Some(head) = runs.first().and_then(|run| batch.packets().get(run.first)).copied()
@@ -274,12 +279,18 @@ impl UdpLink {
                         attempts = if found == 0 { MAX_ATTEMPTS } else { attempts + 1 };
                     }
                     Verdict::Smaller => {
-                        report += self.send_smaller(batch, run, &error);
+                        let pieces = self.send_smaller(batch, run, &error);
+                        report += pieces;
+                        if pieces.done() < run.count {
+                            return report;
+                        }
                         done += 1;
                         attempts = 0;
                     }
+                    // R40: it is not lost, READ responses for one, whose loss only the timer of
+                    // the peer would repair. The caller tries again.
                     Verdict::Full => {
-                        report += self.lose(&runs[done..]);
+                        self.counters.send_waits += 1;
                         return report;
                     }
                     Verdict::Lost => {
@@ -347,6 +358,9 @@ impl UdpLink {
         let mut capture = capture.batch(self.now);
         for segment in 0..run.count {
             let index = run.first + segment;
+            if index < self.captured {
+                continue;
+            }
             let (Some(packet), Some(sealed)) = (batch.packets().get(index), batch.sealed(index))
             else {
                 continue;
@@ -389,7 +403,12 @@ impl UdpLink {
                 used += 1;
                 first += count;
             }
-            report += self.deliver(batch, &pieces[..used]);
+            let given: usize = pieces[..used].iter().map(|run| run.count).sum();
+            let delivered = self.deliver(batch, &pieces[..used]);
+            report += delivered;
+            if delivered.done() < given {
+                break;
+            }
         }
         if report.sent > 0 {
             let index = SEGMENT_LIMITS.iter().position(|known| *known == limit);
@@ -437,15 +456,25 @@ impl UdpLink {
 
 impl Link for UdpLink {
     fn transmit(&mut self, now: Instant, batch: &mut TxBatch) -> TransmitReport {
+        self.captured = 0;
+        self.transmit_rest(now, batch)
+    }
+
+    fn transmit_rest(&mut self, now: Instant, batch: &mut TxBatch) -> TransmitReport {
         self.now = now;
         let mut report = TransmitReport::default();
-        let mut next = 0;
-        while next < batch.len() {
-            let (count, group) = self.send_group(batch, next);
-            next += count;
+        // Where the groups end that were about to leave.
+        let mut end = 0;
+        while end < batch.len() {
+            let (count, group) = self.send_group(batch, end);
+            end += count;
             report += group;
+            if group.done() < count {
+                break;
+            }
         }
-        batch.clear();
+        self.captured = self.captured.max(end) - report.done();
+        batch.drop_front(report.done());
         report
     }
 
@@ -513,7 +542,7 @@ enum Verdict {
     Pending,
     /// Segmentation was refused: send smaller pieces.
     Smaller,
-    /// There is no space for any packet: all are lost.
+    /// There is no room for it, nor for those behind it: they wait.
     Full,
     /// This message is lost.
     Lost,
@@ -522,8 +551,9 @@ enum Verdict {
 fn judge(error: &io::Error, run: Run, attempts: usize) -> Verdict {
     match error.raw_os_error() {
         Some(libc::EINTR) => Verdict::Again,
-        // ENOBUFS is not among them: it says that this message was dropped on its way out.
-        Some(libc::EAGAIN | libc::ENOMEM) => Verdict::Full,
+        // The send buffer is full; there is no memory; the queue of the device is full, which
+        // dropped the message.
+        Some(libc::EAGAIN | libc::ENOMEM | libc::ENOBUFS) => Verdict::Full,
         Some(libc::EIO | libc::EINVAL) if run.count > 1 => Verdict::Smaller,
         Some(error) if attempts < MAX_ATTEMPTS && may_be_icmp(error) => Verdict::Pending,
         _ => Verdict::Lost,
