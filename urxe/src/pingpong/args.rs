@@ -61,7 +61,7 @@ pub(crate) struct Args {
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: 1024; in this process 1024 and 4096].
     #[arg(short, long, value_parser = parse_mtu, conflicts_with = "ud")]
     mtu: Option<Mtu>,
-    /// Receives posted at a time [default: 500]; in this process messages under way [default: 8].
+    /// Receives posted at a time [default: 500]; in this process messages under way [default: 2].
     #[arg(short, long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(1..))]
     rx_depth: Option<u32>,
     /// Exchanges; in this process of each size whose latency is taken.

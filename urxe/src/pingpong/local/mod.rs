@@ -25,8 +25,9 @@ use report::{Latency, Report, Row};
 pub(super) const MIN_SIZE: u32 = 8;
 /// The largest message: two buffers of as many as are under way must fit in memory.
 pub(super) const MAX_SIZE: u32 = 1 << 24;
-/// Messages under way, unless told otherwise.
-pub(super) const DEFAULT_DEPTH: u32 = 8;
+/// Messages under way, unless told otherwise: two of a MiB fill any window, and each more only
+/// leaves the cache.
+pub(super) const DEFAULT_DEPTH: u32 = 2;
 /// The most messages under way.
 pub(super) const MAX_DEPTH: u32 = 1024;
 /// How long all bandwidths together take, unless told otherwise.
