@@ -18,6 +18,12 @@ pub enum CreateQpError {
         /// What it needs: `send_cq`, `recv_cq` or `xrcd`.
         what: &'static str,
     },
+    /// The shared receive queue is one for extended reliable connections.
+    #[error("SRQ {srq} is for XRC, where messages name it: a queue pair is not made with it")]
+    XrcSrq {
+        /// Its number.
+        srq: u32,
+    },
     /// A capacity is above the device's limit.
     #[error("{what} {asked} is above the device's limit of {max}")]
     Capacity {
@@ -55,7 +61,10 @@ impl CreateQpError {
     /// The errno that `ibv_create_qp` would set.
     pub fn errno(&self) -> i32 {
         match self {
-            Self::Missing { .. } | Self::Capacity { .. } | Self::OtherContext { .. } => EINVAL,
+            Self::Missing { .. }
+            | Self::XrcSrq { .. }
+            | Self::Capacity { .. }
+            | Self::OtherContext { .. } => EINVAL,
             Self::DeviceLost => EIO,
             Self::NoGsi { .. } => EBUSY,
             Self::TooMany { .. } => ENOMEM,

@@ -11,7 +11,7 @@ use crate::cq::CompletionQueue;
 use crate::errno::{EINVAL, ENOMEM};
 use crate::event::{AsyncEvent, EventQueue};
 use crate::pd::PdId;
-use crate::wq::recv::{RecvQueue, RecvWqe};
+use crate::wq::recv::{RecvQueue, RecvWqe, TooLong};
 use crate::wq::{PostRecvError, RecvWr};
 use crate::xrc::XrcDomain;
 
@@ -268,19 +268,28 @@ impl SharedReceiveQueue {
 
     /// Takes the oldest receive, for a message that has come.
     pub(crate) fn take(&self) -> Option<RecvWqe> {
+        self.inner.lock().take(self)
+    }
+
+    /// Takes the oldest receive, if it holds `len` bytes; otherwise it stays.
+    pub(crate) fn take_fitting(&self, len: u64) -> Result<Option<RecvWqe>, TooLong> {
         let mut inner = self.inner.lock();
-        let taken = inner.queue.wqes.pop_front();
-        // R48: once, then disarmed. Finding none counts too: a limit that was armed on an empty
-        // queue would never be told of otherwise.
-        if inner.limit > 0 && inner.queue.wqes.len() < inner.limit as usize {
-            inner.limit = 0;
-            self.events.push(AsyncEvent::SrqLimitReached(self.id));
-        }
-        taken
+        if inner.queue.fits(len) { Ok(inner.take(self)) } else { Err(TooLong) }
     }
 }
 
 impl Inner {
+    fn take(&mut self, srq: &SharedReceiveQueue) -> Option<RecvWqe> {
+        let taken = self.queue.wqes.pop_front();
+        // R48: once, then disarmed. Finding none counts too: a limit that was armed on an empty
+        // queue would never be told of otherwise.
+        if self.limit > 0 && self.queue.wqes.len() < self.limit as usize {
+            self.limit = 0;
+            srq.events.push(AsyncEvent::SrqLimitReached(srq.id));
+        }
+        taken
+    }
+
     fn attr(&self) -> SrqAttr {
         let RecvQueue { max_wr, max_sge, .. } = self.queue;
         SrqAttr { max_wr, max_sge, srq_limit: self.limit }

@@ -13,9 +13,9 @@ use crate::event::AsyncEvent;
 use crate::network_header::{self, HEADER_LEN};
 use crate::path::Path;
 use crate::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
-use crate::wq::recv::RecvWqe;
+use crate::wq::recv::{RecvWqe, TooLong};
 use crate::wq::send::{SendOp, SendWqe, WqeData};
-use crate::wq::{gather, scatter, total_length};
+use crate::wq::{gather, scatter};
 
 /// The queue key of QP1 (IBA volume 1, section 13.5; `GSI_QKEY` in Linux).
 pub const GSI_QKEY: QKey = QKey::new(0x8001_0000);
@@ -148,15 +148,13 @@ impl Machine {
         if self.attr.state == QpState::Rtr && !std::mem::replace(&mut self.established, true) {
             cx.device.events().push(AsyncEvent::CommEst(self.qp.qpn()));
         }
-        let Some(wqe) = self.responder.kept.take().or_else(|| self.qp.take_recv()) else {
-            return self.note_drop(cx, Counter::drop_no_receive);
-        };
         let payload = packet.payload();
-        // R30: the receive stays for the next one.
-        if (HEADER_LEN + payload.len()) as u64 > total_length(&wqe.sges) {
-            self.responder.kept = Some(wqe);
-            return self.note_drop(cx, Counter::drop_bad_length);
-        }
+        let wqe = match self.qp.take_recv_fitting((HEADER_LEN + payload.len()) as u64) {
+            Ok(Some(wqe)) => wqe,
+            Ok(None) => return self.note_drop(cx, Counter::drop_no_receive),
+            // R30: the receive stays, in a shared queue for whoever is next.
+            Err(TooLong) => return self.note_drop(cx, Counter::drop_bad_length),
+        };
         let header = network_header::write(path, len);
         let (memory, pd) = (cx.device.memory(), wqe.pd);
         let stored = scatter(memory, pd, &wqe.sges, 0, &header)

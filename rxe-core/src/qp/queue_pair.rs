@@ -15,7 +15,7 @@ use crate::mem::Holder;
 use crate::pd::PdId;
 use crate::srq::SharedReceiveQueue;
 use crate::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
-use crate::wq::recv::{RecvQueue, RecvWqe};
+use crate::wq::recv::{RecvQueue, RecvWqe, TooLong};
 use crate::wq::send::SendWqe;
 use crate::wq::{PostRecvError, PostSendError, RecvWr, SendWr};
 use crate::xrc::XrcDomain;
@@ -111,6 +111,10 @@ impl QpInit {
             if is_missing {
                 return Err(CreateQpError::Missing { qp_type, what });
             }
+        }
+        // Linux refuses it too (`create_qp` of ib_uverbs).
+        if let Some(srq) = self.srq.as_ref().filter(|srq| srq.xrc().is_some()) {
+            return Err(CreateQpError::XrcSrq { srq: srq.id().0 });
         }
         if qp_type != QpType::XrcRecv {
             self.xrcd = None;
@@ -336,6 +340,15 @@ impl QueuePair {
             Some(srq) => srq.take(),
             None => self.take_own_recv(),
         }
+    }
+
+    /// Takes the oldest receive, if it holds `len` bytes; otherwise it stays.
+    pub(crate) fn take_recv_fitting(&self, len: u64) -> Result<Option<RecvWqe>, TooLong> {
+        if let Some(srq) = &self.init.srq {
+            return srq.take_fitting(len);
+        }
+        let mut receives = self.receives.lock();
+        if receives.fits(len) { Ok(receives.wqes.pop_front()) } else { Err(TooLong) }
     }
 
     /// Takes the oldest receive of its own queue: what a flush ends. Those of a shared queue are

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{Sge, SgeList};
+use super::{Sge, SgeList, total_length};
 use crate::cq::CompletionQueue;
 use crate::pd::PdId;
 use crate::qp::{QpState, QpType};
@@ -81,6 +81,10 @@ pub(crate) struct RecvWqe {
     pub(crate) sges: SgeList,
 }
 
+/// The oldest receive is too short for a message, and stays (R30).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TooLong;
+
 /// The receive queue of a QP, or a shared one.
 #[derive(Debug)]
 pub(crate) struct RecvQueue {
@@ -112,5 +116,10 @@ impl RecvQueue {
         let (pd, cq) = (self.pd, self.cq.clone());
         self.wqes.push_back(RecvWqe { wr_id, pd, cq, sges });
         Ok(())
+    }
+
+    /// Whether the oldest receive holds `len` bytes; true when there is none.
+    pub(crate) fn fits(&self, len: u64) -> bool {
+        self.wqes.front().is_none_or(|wqe| len <= total_length(&wqe.sges))
     }
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use gid_table::{Gid, GidType, WantedGid};
 use rxe_core::ah::{CreateAhError, address_from_header};
-use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpAttrMask, QpState, QpType};
+use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpAttrMask, QpInit, QpState, QpType};
+use rxe_core::srq::{SrqAttr, SrqInit};
 use rxe_core::wc::{WcFlags, WcOpcode};
-use rxe_core::wq::{PostSendError, SendData, SendFlags, SendOp, SendWr, Sge};
+use rxe_core::wq::{PostSendError, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge};
 use rxe_core::{AddressHandle, AsyncEvent, Counter, ModifyQpError, Path, errno};
 use rxe_wire::hdr::{Bth, Deth, ImmDt};
 use rxe_wire::{Headers, LKey, Opcode, PKey, Packet, QKey, Qpn};
@@ -304,6 +305,31 @@ fn r30_a_datagram_longer_than_the_receive_is_dropped_and_the_receive_stays() {
 }
 
 #[test]
+fn r30_a_receive_that_is_too_short_stays_in_its_shared_queue() {
+    let mut s = Script::of_type(QpType::Ud, |attr| attr.qkey = KEY.get());
+    let attr = SrqAttr { max_wr: 4, max_sge: 1, srq_limit: 1 };
+    let srq = s.host.device.create_srq(&SrqInit::new(s.host.pd, attr)).unwrap();
+    let init = QpInit { srq: Some(srq.clone()), ..QpInit::new(QpType::Ud, s.host.pd, &s.host.cq) };
+    let make = |s: &mut Script| {
+        s.host.qp = s.host.shard.create_qp(init.clone()).unwrap();
+        s.enter_init();
+        s.enter_rtr();
+        s.enter_rts();
+    };
+    make(&mut s);
+    srq.post_recv(RecvWr { wr_id: 1, sges: &[s.host.sge(INBOX, 44)] }).unwrap();
+    rx(&mut s, &[1; 5]);
+    s.quiet().done([]).events([]);
+    assert_eq!((s.count(Counter::drop_bad_length), s.state()), (1, QpState::Rts));
+    // It goes with no queue pair, but is there for the next one.
+    let qpn = s.qpn();
+    s.host.shard.destroy_qp(qpn).unwrap();
+    make(&mut s);
+    rx(&mut s, &[1; 4]);
+    s.quiet().done([(1, Success)]).events([AsyncEvent::SrqLimitReached(srq.id())]);
+}
+
+#[test]
 fn r57_qkey_and_pkey_that_do_not_match_are_dropped_and_counted() {
     let mut s = ud();
     s.recv(1, 64);
@@ -389,7 +415,7 @@ fn sqd_begins_nothing_and_is_drained_at_once() {
 fn a_receive_into_unregistered_memory_fails_the_queue_pair() {
     let mut s = ud();
     let sges = [Sge { addr: 0, length: 64, lkey: LKey::new(0xdead_be00) }];
-    s.host.qp.post_recv(rxe_core::wq::RecvWr { wr_id: 1, sges: &sges }).unwrap();
+    s.host.qp.post_recv(RecvWr { wr_id: 1, sges: &sges }).unwrap();
     rx(&mut s, &[1]);
     s.quiet().done([(1, LocProtErr)]);
     assert_eq!(s.state(), QpState::Err);

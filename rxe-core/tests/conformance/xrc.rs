@@ -293,6 +293,15 @@ fn what_an_end_does_not_have_is_refused() {
     let init = QpInit { send_cq: None, ..QpInit::new(QpType::Rc, t.s.host.pd, &t.s.host.cq) };
     let error = t.s.host.shard.create_qp(init).unwrap_err();
     assert_eq!(error, CreateQpError::Missing { qp_type: QpType::Rc, what: "send_cq" });
+    // A shared queue that messages name is no queue of a queue pair.
+    let srq = t.inbox().srq;
+    for qp_type in [QpType::Rc, QpType::Uc, QpType::Ud] {
+        let init = QpInit::new(qp_type, t.s.host.pd, &t.s.host.cq);
+        let init = QpInit { srq: Some(srq.clone()), ..init };
+        let error = t.s.host.shard.create_qp(init).unwrap_err();
+        assert_eq!(error, CreateQpError::XrcSrq { srq: srq.id().0 });
+        assert_eq!((error.errno(), srq.users()), (errno::EINVAL, 0));
+    }
     assert_eq!(t.s.host.qp.caps().max_send_wr, 0);
 }
 
