@@ -98,6 +98,8 @@ pub struct Forged {
     pub tver: u8,
     pub pkey: PKey,
     pub qkey: QKey,
+    /// Of XRC: the shared receive queue.
+    pub srqn: u32,
     pub reth: Reth,
     /// Of IETH: the key that is to be made invalid.
     pub invalidate: RKey,
@@ -119,6 +121,7 @@ impl Forged {
             tver: 0,
             pkey: PKey::DEFAULT,
             qkey: QKey::new(0),
+            srqn: 0,
             reth: Reth { va: 0, rkey: RKey::new(0), len: 0 },
             invalidate: RKey::new(0),
             syndrome: Syndrome::ACK_UNLIMITED,
@@ -165,7 +168,7 @@ impl Forged {
         Headers {
             rdeth: has(ExtHeaders::RDETH).then(Rdeth::default),
             deth: has(ExtHeaders::DETH).then_some(deth),
-            xrceth: has(ExtHeaders::XRCETH).then(Xrceth::default),
+            xrceth: has(ExtHeaders::XRCETH).then_some(Xrceth { srqn: self.srqn, reserved: 0 }),
             feth: has(ExtHeaders::FETH).then(Feth::default),
             reth: has(ExtHeaders::RETH).then_some(self.reth),
             atomic: has(ExtHeaders::ATOMIC_ETH).then_some(atomic),

@@ -219,3 +219,50 @@ fn r29_uc_drops_in_silence_what_rc_refuses() {
     assert_eq!(victim.peer.take(), Vec::<Vec<u8>>::new());
     victim.finish();
 }
+
+#[test]
+fn r43_a_window_is_for_its_queue_pair_and_its_range_alone() {
+    let victim = Victim::new(QpType::Rc);
+    let pd = &victim.end.pd;
+    let access = AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND;
+    let region = pd.register(DmaBuf::zeroed(3 * GRANTED), access).unwrap();
+    // Bound by another queue pair of the same domain, which is connected to itself.
+    let cq = victim.end.context.create_cq(4, None, 0).unwrap();
+    let binder = pd.create_qp(QpInit::new(QpType::Rc, &cq, &cq)).unwrap();
+    let own = gid(&victim.end.context, Family::V4).gid;
+    let attr = attr_to(&Setup::default(), &victim.end.context, own, binder.qpn());
+    binder.connect(&attr).unwrap();
+    let allowed = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
+    let bind = region.window(GRANTED..2 * GRANTED, allowed);
+    let [for_all, for_one] = [MwType::Type1, MwType::Type2].map(|t| pd.alloc_mw(t).unwrap());
+    let unbound = pd.alloc_mw(MwType::Type1).unwrap();
+    let [to_all, to_one] = [&for_all, &for_one].map(|window| {
+        let rkey = binder.bind_mw(window, 1, SendFlags::SIGNALED, bind).unwrap();
+        assert_eq!(cq.wait_one(LONG).unwrap().status, WcStatus::Success);
+        rkey
+    });
+    let base = region.addr() + GRANTED as u64;
+    let operations = [Opcode::RC_WRITE_ONLY, Opcode::RC_READ_REQUEST];
+    for operation in operations {
+        for rkey in [to_one, unbound.rkey(), region.rkey()] {
+            refused(&victim, &ask(&victim, operation, base, rkey, 8), NakCode::RemoteAccessError);
+        }
+        for (va, len) in bad_ranges(base) {
+            let forged = ask(&victim, operation, va, to_all, len);
+            refused(&victim, &forged, NakCode::RemoteAccessError);
+        }
+    }
+    // R41: nor may this queue pair make the window of the other one invalid, or one of type 1.
+    for invalidate in [to_one, to_all, region.rkey()] {
+        victim.restart();
+        victim.hit(&Forged { invalidate, ..victim.forge(Opcode::RC_SEND_ONLY_WITH_INV.get()) });
+        assert_eq!(victim.end.qp.state(), QpState::Err);
+        assert_eq!(victim.peer.take_naks(), (vec![NakCode::RemoteAccessError], 0));
+    }
+    assert_eq!(for_one.rkey(), to_one);
+    assert!(read(region.buffer(), 0, 3 * GRANTED).iter().all(|&byte| byte == 0));
+    victim.restart();
+    victim.hit(&ask(&victim, Opcode::RC_WRITE_ONLY, base, to_all, 8));
+    assert_eq!(read(region.buffer(), GRANTED, 8), [Forged::FILL; 8], "what is allowed");
+    victim.finish();
+}

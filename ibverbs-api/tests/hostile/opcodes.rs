@@ -48,8 +48,16 @@ fn fate(qp_type: QpType, forged: &Forged, place: i32) -> Fate {
         return Fate::Dropped("drop_malformed");
     };
     match (qp_type, info.service) {
-        (QpType::Rc | QpType::Uc, Service::Cnp) => Fate::Dropped("rp_cnp_handled"),
-        (QpType::Rc, Service::Rc) => reliable(info, payload, forged, place),
+        (QpType::Rc | QpType::Uc | QpType::XrcRecv, Service::Cnp) => {
+            Fate::Dropped("rp_cnp_handled")
+        }
+        // A target takes requests alone.
+        (QpType::XrcRecv, Service::Xrc) if info.is_response() => {
+            Fate::Dropped("drop_wrong_service")
+        }
+        (QpType::Rc, Service::Rc) | (QpType::XrcRecv, Service::Xrc) => {
+            reliable(info, payload, forged, place)
+        }
         (QpType::Uc, Service::Uc) => unreliable(info, payload, forged),
         (QpType::Ud, Service::Ud) if 40 + payload <= RECEIVE => Fate::Received,
         // R30.
@@ -193,6 +201,25 @@ fn asked(opcode: u8, payload: usize) -> u32 {
 #[test]
 fn every_opcode_to_rc() {
     every_opcode(QpType::Rc);
+}
+
+#[test]
+fn every_opcode_to_an_xrc_target() {
+    every_opcode(QpType::XrcRecv);
+}
+
+#[test]
+fn an_xrc_target_knows_only_the_queues_of_its_domain() {
+    let victim = Victim::new(QpType::XrcRecv);
+    let own = victim.forge(0).srqn;
+    let operations = [Opcode::XRC_SEND_ONLY, Opcode::XRC_WRITE_ONLY, Opcode::XRC_READ_REQUEST];
+    for srqn in [0, 0xff_ffff, own + 1, own ^ 0x80_0000, own.wrapping_sub(1) & 0xff_ffff] {
+        for operation in operations {
+            let forged = Forged { srqn, ..victim.forge(operation.get()) };
+            judge(&victim, &forged, 0, Fate::Refused);
+        }
+    }
+    victim.finish();
 }
 
 #[test]

@@ -34,10 +34,23 @@ pub struct Victim {
     /// All access, but in another protection domain.
     pub other_pd: MemoryRegion,
     bystanders: [End; 2],
+    /// Of an XRC target: the queue that its receives are posted to, and the domain.
+    xrc: Option<(SharedReceiveQueue, XrcDomain)>,
     access: AccessFlags,
     sent: Cell<u64>,
     // Dropped last. Links count packets by address, so one test at a time has it.
     _alone: MutexGuard<'static, ()>,
+}
+
+/// An XRC target, with a shared receive queue in its domain.
+fn target(context: &Context) -> (End, Option<(SharedReceiveQueue, XrcDomain)>) {
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(64, None, 0).unwrap();
+    let xrcd = context.open_xrcd(0).unwrap();
+    let attr = SrqAttr { max_wr: 16, max_sge: 1, srq_limit: 0 };
+    let srq = pd.create_xrc_srq(attr, &xrcd, &cq).unwrap();
+    let qp = xrcd.create_qp().unwrap();
+    (End { qp, cq, pd, context: context.clone() }, Some((srq, xrcd)))
 }
 
 impl Victim {
@@ -45,7 +58,10 @@ impl Victim {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let setup = Setup { qp_type, mtu: MTU, ..Setup::default() };
-        let end = End::new(&open(), &setup, None);
+        let (end, xrc) = match qp_type {
+            QpType::XrcRecv => target(&open()),
+            _ => (End::new(&open(), &setup, None), None),
+        };
         let local = AccessFlags::LOCAL_WRITE;
         let guard = |pd: &ProtectionDomain, access| {
             let region = pd.register(DmaBuf::zeroed(GRANTED), access).unwrap();
@@ -73,6 +89,7 @@ impl Victim {
             inbox,
             peer: Attacker::new(),
             bystanders,
+            xrc,
             access: ALL,
             sent: Cell::new(0),
             end,
@@ -113,7 +130,15 @@ impl Victim {
     /// Posts a receive, in the midst of guard bytes, which is all zeros.
     pub fn refill(&self) {
         self.inbox.buffer().write_at(RECEIVE, &[0; RECEIVE]).unwrap();
-        self.end.recv(1, &[self.inbox.sge(RECEIVE..2 * RECEIVE)]);
+        let sges = [self.inbox.sge(RECEIVE..2 * RECEIVE)];
+        match &self.xrc {
+            // What is posted there outlives the connection; all receives are alike.
+            Some((srq, _)) => match srq.post_recv(RecvWr { wr_id: 1, sges: &sges }) {
+                Ok(()) | Err(PostRecvError::Full { .. }) => {}
+                Err(error) => panic!("{error}"),
+            },
+            None => self.end.recv(1, &sges),
+        }
     }
 
     pub fn qpn(&self) -> Qpn {
@@ -126,6 +151,7 @@ impl Victim {
         Forged {
             reth: Reth { va, rkey, len: 0 },
             qkey: KEY,
+            srqn: self.xrc.as_ref().map_or(0, |(srq, _)| srq.id().0),
             ..Forged::new(opcode, self.qpn(), FIRST)
         }
     }
