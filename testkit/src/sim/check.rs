@@ -88,7 +88,7 @@ impl World {
             Action::LocalInvalidate(_) => WcOpcode::LocalInv,
             Action::MakeKey(key) => match self.qps[index].end.keys[key].kind {
                 KeyKind::Fast => WcOpcode::RegMr,
-                KeyKind::Window | KeyKind::ZeroBasedWindow => WcOpcode::BindMw,
+                KeyKind::Window1 | KeyKind::Window | KeyKind::ZeroBasedWindow => WcOpcode::BindMw,
             },
             Action::Write(_) => WcOpcode::RdmaWrite,
             Action::Read(_) => WcOpcode::RdmaRead,
@@ -137,8 +137,14 @@ impl World {
             Action::FetchAdd(..) | Action::CompareSwap(..) => {
                 return self.take_original(index, number);
             }
-            Action::MakeKey(key) => self.qps[index].keys[key].is_known = true,
-            Action::LocalInvalidate(_) => self.invalidations += 1,
+            Action::MakeKey(key) => {
+                let key = &mut self.qps[index].keys[key];
+                (key.is_known, key.is_valid) = (true, true);
+            }
+            Action::LocalInvalidate(key) => {
+                self.qps[index].keys[key].is_valid = false;
+                self.invalidations += 1;
+            }
             Action::Flush(_) | Action::Send | Action::SendTo(_) | Action::SendInvalidate(_) => {}
         }
         if is_reliable {
@@ -207,15 +213,22 @@ impl World {
             let supply = &self.supplies[self.qps[qp.peer].supply];
             brings.then(|| supply.receives.get(request.messages - 1)?.flaw).flatten()
         };
+        let peer_qpn = self.qps[qp.peer].qp.qpn();
+        let has_told = |event: AsyncEvent| self.told.contains(&(qp.peer, event.event_type()));
         let expected = match status {
             WcStatus::WrFlushErr => qp.sends_failed || is_in_error(index),
             _ if qp.sends_failed => false,
             WcStatus::RetryExcErr => qp.is_reliable() && is_in_error(qp.peer),
             WcStatus::LocProtErr => request.flaw == Some(Flaw::OwnKey),
+            // R36: the peer's program was told, by an event or by the receive that it took.
             WcStatus::RemAccessErr => {
-                request.flaw.is_some_and(|flaw| !matches!(flaw, Flaw::OwnKey | Flaw::QueueKey))
+                let is_flawed = |flaw: Flaw| !matches!(flaw, Flaw::OwnKey | Flaw::QueueKey);
+                let is_told = request.imm.is_some() || has_told(AsyncEvent::QpAccessErr(peer_qpn));
+                request.flaw.is_some_and(is_flawed) && is_told
             }
-            WcStatus::RemInvReqErr => receive() == Some(ReceiveFlaw::Short),
+            WcStatus::RemInvReqErr => {
+                receive() == Some(ReceiveFlaw::Short) && has_told(AsyncEvent::QpReqErr(peer_qpn))
+            }
             WcStatus::RemOpErr => receive() == Some(ReceiveFlaw::Key),
             _ => false,
         };
@@ -340,7 +353,10 @@ impl World {
             }
             (None, None) => return Err("a message without data".to_owned()),
         }
-        self.invalidations += u64::from(message.invalidates.is_some());
+        if let Some(key) = message.invalidates {
+            self.invalidations += 1;
+            self.qps[index].keys[key].is_valid = false;
+        }
         self.qps[index].messages_done += 1;
         Ok(())
     }
@@ -441,7 +457,8 @@ impl World {
                     AsyncEvent::QpLastWqeReached(_) => qp.may_fail && is_shared,
                     _ => qp.may_fail && qp.is_reliable() && qp.qp.state() == QpState::Err,
                 };
-                if !is_expected {
+                let is_new = self.told.insert((*index, event.event_type()));
+                if !is_expected || !is_new {
                     return Err(format!("QP {index}: {event}"));
                 }
             }

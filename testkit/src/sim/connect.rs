@@ -8,7 +8,7 @@ use rxe_core::qp::{
     AddressVector, Mtu, QpAttr, QpAttrMask, QpCaps, QpInit, QpState, QpType, steps_to_rts,
 };
 use rxe_core::srq::{SrqAttr, SrqInit, XrcSrq};
-use rxe_core::{CompletionQueue, Instant, QueuePair, XrcDomain};
+use rxe_core::{AsyncEvent, CompletionQueue, Instant, QueuePair, XrcDomain};
 use rxe_wire::{Psn, QKey};
 
 use super::check::Tag;
@@ -129,6 +129,7 @@ fn end_if_done(world: &mut World, index: usize) -> Result<(), String> {
         connection.next_at = Some(world.now.plus_nanos(pause));
     }
     for &end in &ends {
+        judge_at_end(world, end)?;
         let (node, qpn) = (world.qps[end].node, world.qps[end].qp.qpn());
         let shard = &mut world.nodes[node].shard;
         world.qps[end].is_over = true;
@@ -152,6 +153,22 @@ fn end_if_done(world: &mut World, index: usize) -> Result<(), String> {
     }
     if !keeps && !is_last {
         world.connections[index].ends.clear();
+    }
+    Ok(())
+}
+
+/// Judges what must be so when all is done.
+fn judge_at_end(world: &World, index: usize) -> Result<(), String> {
+    let qp = &world.qps[index];
+    let is_in_error = qp.qp.state() == QpState::Err;
+    let last = AsyncEvent::QpLastWqeReached(qp.qp.qpn()).event_type();
+    // R46.
+    if is_in_error && qp.qp.init().srq.is_some() && !world.told.contains(&(index, last)) {
+        return Err(format!("QP {index} has not told that it takes no more receives"));
+    }
+    // After a failure nobody knows which windows are bound.
+    if !qp.may_fail && qp.keys.iter().any(Key::is_bound) {
+        world.memories[qp.memory].judge_bound()?;
     }
     Ok(())
 }

@@ -18,6 +18,8 @@ use super::memory::{Memory, Place};
 /// What has the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyKind {
+    /// A memory window of type 1, which nothing takes away but the end of all.
+    Window1,
     /// A memory window of type 2.
     Window,
     /// A memory window of type 2, of which the addresses count from 0.
@@ -52,6 +54,8 @@ pub(super) struct Key {
     object: Object,
     /// The address of its first byte.
     base: u64,
+    /// It stands for memory now.
+    pub(super) is_valid: bool,
     /// Its peer may have been told that it is there.
     pub(super) is_known: bool,
 }
@@ -86,8 +90,9 @@ impl Key {
             let access = AccessFlags::LOCAL_WRITE | GRANTED;
             (SendOp::RegisterMr { key, access }, key, Object::Region(keys), base)
         } else {
+            let mw_type = if kind == KeyKind::Window1 { MwType::Type1 } else { MwType::Type2 };
             let window =
-                device.memory().alloc_mw(pd, MwType::Type2).map_err(|error| error.to_string())?;
+                device.memory().alloc_mw(pd, mw_type).map_err(|error| error.to_string())?;
             let is_zero_based = kind == KeyKind::ZeroBasedWindow;
             let mut access = GRANTED;
             access.set(AccessFlags::ZERO_BASED, is_zero_based);
@@ -97,7 +102,8 @@ impl Key {
             (SendOp::BindMw { window, rkey, bind }, rkey, Object::Window(window), base)
         };
         let device = device.clone();
-        Ok(Self { device, place, make, rkey, object, base, is_known: false })
+        let (is_valid, is_known) = (false, false);
+        Ok(Self { device, place, make, rkey, object, base, is_valid, is_known })
     }
 
     /// The request that makes it.
@@ -113,6 +119,11 @@ impl Key {
     pub(super) fn remote(&self, offset: usize) -> RemoteAddr {
         let skip = offset.wrapping_sub(self.place.offset) as u64;
         RemoteAddr { addr: self.base.wrapping_add(skip), rkey: self.rkey }
+    }
+
+    /// Whether it is a window that is bound: its region cannot go (R42).
+    pub(super) fn is_bound(&self) -> bool {
+        self.is_valid && matches!(self.object, Object::Window(_))
     }
 
     /// Its first byte.

@@ -217,6 +217,14 @@ impl Memory {
                 .any(|(offset, data)| has(*offset, data.len()) && data[at - offset] == byte)
     }
 
+    /// R42: with windows bound it cannot be deregistered.
+    pub(super) fn judge_bound(&self) -> Result<(), String> {
+        match self.device.memory().deregister(self.keys) {
+            Err(_) => Ok(()),
+            Ok(()) => Err("a region with windows was deregistered".to_owned()),
+        }
+    }
+
     /// Deregisters it: from now on nobody may touch it at all.
     pub(super) fn close(&mut self) -> Result<(), String> {
         deregister(&self.device, self.keys)?;

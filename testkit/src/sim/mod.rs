@@ -17,11 +17,11 @@
 //!
 //! What is judged: each request and receive completes exactly once, in order, with what it is due;
 //! its effect is there by then. Atomics are executed exactly once. A key that was taken away is
-//! refused. After a flaw both ends fail as
-//! they must, everything posted is flushed, and queue pairs made again work. What UC and UD bring is
-//! whole, what was sent, in order on an orderly network, and no more often than the network doubled
-//! packets. No byte changes that no request was to change, also between the places granted. And all
-//! of it ends once faults have stopped.
+//! refused. After a flaw both ends fail as they must, everything posted is flushed, the program is
+//! told, and queue pairs made again work. What UC and UD bring is whole, what was sent, in order on
+//! an orderly network, and no more often than the network doubled packets. No byte changes that no
+//! request was to change, also between the places granted. And all of it ends once faults have
+//! stopped.
 
 pub mod cells;
 mod check;

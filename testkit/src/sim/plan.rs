@@ -248,7 +248,12 @@ fn sign_last(from: &mut End) {
 /// Draws the keys that an end makes by its first requests.
 pub fn make_keys(dice: &mut Dice, style: &Style, own: &mut End) {
     for key in 0..dice.below(3) as usize {
-        let kind = dice.pick(&[KeyKind::Window, KeyKind::ZeroBasedWindow, KeyKind::Fast]);
+        let kind = dice.pick(&[
+            KeyKind::Window1,
+            KeyKind::Window,
+            KeyKind::ZeroBasedWindow,
+            KeyKind::Fast,
+        ]);
         let len = dice.range(16, 8000) as usize;
         let place = own.alloc(dice, len);
         own.keys.push(KeyPlan { kind, place, is_taken: false, last_use: None });
@@ -261,7 +266,8 @@ pub fn make_keys(dice: &mut Dice, style: &Style, own: &mut End) {
 /// Draws the requests at the end that take keys of the own end away.
 pub fn take_keys(dice: &mut Dice, style: &Style, own: &mut End) {
     for key in 0..own.keys.len() {
-        if own.keys[key].is_taken || dice.once_in(2) {
+        let is_fixed = own.keys[key].kind == KeyKind::Window1;
+        if is_fixed || own.keys[key].is_taken || dice.once_in(2) {
             continue;
         }
         let action = Action::LocalInvalidate(key);
@@ -280,7 +286,11 @@ fn invalidate(
     to: &mut End,
     targets: &mut [Target],
 ) -> bool {
-    let key = |target: &Target| target.via.filter(|&key| !to.keys[key].is_taken);
+    let is_free = |key: &usize| {
+        let KeyPlan { kind, is_taken, .. } = to.keys[*key];
+        !is_taken && kind != KeyKind::Window1
+    };
+    let key = |target: &Target| target.via.filter(is_free);
     let Some(key) = targets.iter().find_map(key) else { return false };
     // Nothing uses it from now on.
     for target in targets.iter_mut().filter(|target| target.via == Some(key)) {

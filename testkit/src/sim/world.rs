@@ -49,6 +49,8 @@ pub(super) struct World {
     /// comes to.
     pub(super) tags: HashMap<(usize, Tag), (usize, usize)>,
     pub(super) arrived: HashSet<(usize, usize)>,
+    /// Events of queue pairs, by the value of their type.
+    pub(super) told: HashSet<(usize, u32)>,
     /// Messages that came more than once.
     pub(super) repeats: u64,
     /// Queue pairs that must have got so many messages by now.
@@ -81,6 +83,7 @@ impl World {
             by_qpn: HashMap::new(),
             tags: HashMap::new(),
             arrived: HashSet::new(),
+            told: HashSet::new(),
             repeats: 0,
             owed: Vec::new(),
             is_orderly: true,
