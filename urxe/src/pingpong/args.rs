@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::exchange::SRQ_MESSAGES;
 use super::local;
 use super::remote::{self, Role};
-use super::service::Service;
+use super::service::{DEFAULT_ITERS, Service};
 
 /// Where `ibv_rc_pingpong` listens.
 const DEFAULT_PORT: u16 = 18515;
@@ -18,8 +18,8 @@ const DEFAULT_PORT: u16 = 18515;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Without HOST and --server both ends are in this process: SEND, WRITE and \
     READ over the device are checked and timed, beside what bare UDP sockets carry. --server and \
-    HOST play with another process, which may be ibv_rc_pingpong; with --uc, --ud or --srq it may be \
-    ibv_uc_pingpong, ibv_ud_pingpong or ibv_srq_pingpong.\n\
+    HOST play with another process, which may be ibv_rc_pingpong; with --uc, --ud, --srq or --xrc it \
+    may be ibv_uc_pingpong, ibv_ud_pingpong, ibv_srq_pingpong or ibv_xsrq_pingpong.\n\
     Environment: URXE_PCAP=FILE writes every packet to FILE; URXE_FAULTS=seed=7,drop=3% loses, \
     repeats, moves, corrupts or delays packets; URXE_GSO=off sends without segmentation \
     offload.\n\
@@ -41,6 +41,13 @@ pub(crate) struct Args {
     /// Several connections that share their receives, as `ibv_srq_pingpong` has.
     #[arg(long, group = "service")]
     srq: bool,
+    /// Extended reliable connections, as `ibv_xsrq_pingpong` has; the server sends first.
+    #[arg(long, group = "service")]
+    xrc: bool,
+    /// With --xrc and --server: clients to wait for, 1 to 256 [default: 1].
+    #[arg(long, value_name = "COUNT", requires = "xrc", conflicts_with = "host",
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    clients: Option<u32>,
     /// With --srq: queue pairs at each end, 1 to 256 [default: 16].
     #[arg(short = 'q', long, value_name = "COUNT", requires = "srq",
           value_parser = clap::value_parser!(u32).range(1..=SRQ_MESSAGES as i64))]
@@ -64,10 +71,9 @@ pub(crate) struct Args {
     /// Receives posted at a time [default: 500]; in this process messages under way [default: 2].
     #[arg(short, long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(1..))]
     rx_depth: Option<u32>,
-    /// Exchanges; in this process of each size whose latency is taken.
-    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 1000,
-          value_parser = clap::value_parser!(u32).range(1..))]
-    iters: u32,
+    /// Exchanges; in this process of each size whose latency is taken [default: 1000; with --xrc 5].
+    #[arg(short = 'n', long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    iters: Option<u32>,
     /// Service level, 0 to 15; of no effect on Ethernet.
     #[arg(short = 'l', long, value_parser = clap::value_parser!(u8).range(..16))]
     sl: Option<u8>,
@@ -158,12 +164,7 @@ impl Args {
         if self.seconds.is_some() {
             return Err(UsageError::LocalOnly { option: "--seconds" });
         }
-        let service = match (self.uc, self.ud, self.srq) {
-            (true, ..) => Service::Uc,
-            (_, true, _) => Service::Ud,
-            (.., true) => Service::Srq { pairs: self.num_qp.unwrap_or(16) },
-            (false, false, false) => Service::Rc,
-        };
+        let service = self.service();
         let (depth, pairs) = (self.rx_depth.unwrap_or(500), service.pairs());
         if depth < pairs {
             return Err(UsageError::TooFewReceives { depth, pairs });
@@ -181,12 +182,23 @@ impl Args {
                 size: self.size.unwrap_or_else(|| service.default_size()),
                 mtu: self.mtu.unwrap_or(Mtu::M1024),
                 rx_depth: depth,
-                iters: self.iters,
+                iters: self.iters.unwrap_or_else(|| service.default_iters()),
                 sl: self.sl.unwrap_or(0),
                 events: self.events,
                 check: self.chk,
             },
         }))
+    }
+
+    /// Which of the family is asked for; clap takes only one.
+    fn service(&self) -> Service {
+        match (self.uc, self.ud, self.srq, self.xrc) {
+            (true, ..) => Service::Uc,
+            (_, true, ..) => Service::Ud,
+            (_, _, true, _) => Service::Srq { pairs: self.num_qp.unwrap_or(16) },
+            (.., true) => Service::Xrc { clients: self.clients.unwrap_or(1) },
+            (false, false, false, false) => Service::Rc,
+        }
     }
 
     fn local(&self) -> Result<Mode, UsageError> {
@@ -197,6 +209,7 @@ impl Args {
             (self.uc, "--uc"),
             (self.ud, "--ud"),
             (self.srq, "--srq"),
+            (self.xrc, "--xrc"),
         ];
         if let Some(&(_, option)) = needs_peer.iter().find(|(given, _)| *given) {
             return Err(UsageError::NeedsPeer { option });
@@ -217,7 +230,7 @@ impl Args {
             mtu: self.mtu,
             size: size as usize,
             depth: depth as usize,
-            iters: self.iters,
+            iters: self.iters.unwrap_or(DEFAULT_ITERS),
             duration: self.seconds.unwrap_or(local::DEFAULT_DURATION),
             json: self.json,
         }))
@@ -299,12 +312,18 @@ mod tests {
         assert_eq!(service(&["--server", "--uc"]), Service::Uc);
         assert_eq!(service(&["--server", "--srq"]), Service::Srq { pairs: 16 });
         assert_eq!(service(&["--server", "--srq", "-q256"]), Service::Srq { pairs: 256 });
+        assert_eq!(service(&["--server", "--xrc"]), Service::Xrc { clients: 1 });
+        assert_eq!(service(&["--server", "--xrc", "--clients=9"]), Service::Xrc { clients: 9 });
+        assert_eq!(remote(&["--server", "--xrc"]).game.iters, 5);
         let datagrams = remote(&["--server", "--ud"]).game;
         assert_eq!((datagrams.service, datagrams.size), (Service::Ud, 2048));
         for wrong in [
             &["--uc", "--srq"][..],
             &["--ud", "--uc"],
             &["--ud", "-m1024"],
+            &["--xrc", "--ud"],
+            &["--xrc", "--clients=0"],
+            &["--clients=2"],
             &["-q2"],
             &["--srq", "-q257"],
             &["--srq", "-q0"],

@@ -8,8 +8,12 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 
+use super::exchange::{self, ExchangeError};
+
 const HELLO: &[u8] = b"urxe\0";
 const BYE: &[u8] = b"bye\0";
+/// What both ends of `ibv_xsrq_pingpong` say at the end.
+const END: &[u8] = b"END\0";
 /// Bytes heard at most; what another program says beyond that is of no interest.
 const HEARD_MAX: usize = 16;
 
@@ -22,7 +26,7 @@ pub(super) enum Peer {
     Finished,
     /// It closed the connection, as `ibv_rc_pingpong` does: nothing can be known.
     Unknown,
-    /// It is of urxe, and ended before it had all its completions.
+    /// It would have said so at its end, and ended before it had all its completions.
     Gone,
 }
 
@@ -32,17 +36,41 @@ pub(super) struct Companion {
     stream: TcpStream,
     heard: Vec<u8>,
     is_closed: bool,
+    /// The other end keeps the connection till it has said END, whoever it is.
+    stays: bool,
 }
 
 impl Companion {
     /// Keeps the connection of an exchange that is over.
     pub(super) const fn new(stream: TcpStream) -> Self {
-        Self { stream, heard: Vec::new(), is_closed: false }
+        Self { stream, heard: Vec::new(), is_closed: false, stays: false }
+    }
+
+    /// Keeps the connection to an end that plays as `ibv_xsrq_pingpong` does.
+    pub(super) fn staying(stream: TcpStream) -> Self {
+        Self { stays: true, ..Self::new(stream) }
     }
 
     /// Says that we keep the connection. Not before a message of the game has come.
     pub(super) fn say_hello(&mut self) {
-        self.say(HELLO);
+        if !self.stays {
+            self.say(HELLO);
+        }
+    }
+
+    /// Says that we need nothing more, as `ibv_xsrq_pingpong` does.
+    pub(super) fn say_end(&mut self) {
+        self.say(END);
+    }
+
+    /// Hears that the other end needs nothing more. It may wait for its other clients, however long
+    /// they take.
+    pub(super) fn wait_end(&mut self) -> Result<(), ExchangeError> {
+        let mut left = [0; END.len()];
+        let left = &mut left[self.heard.len().min(END.len())..];
+        exchange::read_checked(&mut self.stream, left, |_, _| true)?;
+        self.heard.extend_from_slice(left);
+        if self.heard == END { Ok(()) } else { Err(exchange::garbage(&self.heard)) }
     }
 
     /// Says that we have all our completions.
@@ -62,6 +90,13 @@ impl Companion {
     /// Hears how the other end is doing. Never blocks.
     pub(super) fn peer(&mut self) -> Peer {
         self.hear();
+        if self.stays {
+            return match (self.heard == END, self.is_closed) {
+                (true, _) => Peer::Finished,
+                (false, true) => Peer::Gone,
+                (false, false) => Peer::Playing,
+            };
+        }
         let said_hello = self.heard.starts_with(HELLO);
         let said_bye = said_hello && self.heard[HELLO.len()..].starts_with(BYE);
         match (said_bye, self.is_closed, said_hello) {
@@ -124,6 +159,23 @@ mod tests {
         companion.say_hello();
         companion.say_bye();
         assert_eq!(companion.peer(), Peer::Unknown);
+    }
+
+    #[test]
+    fn an_end_that_stays_says_end_or_is_gone() {
+        for (word, is_end) in [(END, true), (b"EN".as_slice(), false), (b"ENDE", false)] {
+            for looks in [false, true] {
+                let (companion, mut other) = pair();
+                let mut companion = Companion::staying(companion.stream);
+                other.write_all(word).expect("writes");
+                drop(other);
+                if looks {
+                    let wanted = if is_end { Peer::Finished } else { Peer::Gone };
+                    assert_eq!(settled(&mut companion), wanted);
+                }
+                assert_eq!(companion.wait_end().is_ok(), is_end, "{word:?}");
+            }
+        }
     }
 
     #[test]

@@ -4,9 +4,10 @@ use std::io;
 use std::time::Duration;
 
 use ibverbs_api::{
-    AllocPdError, CreateAhError, CreateCqError, CreateQpError, DeviceError, Fault, Gid,
-    ModifyError, OpenError, PostRecvError, PostRecvListError, PostSendError, PostSendListError,
-    QueryError, QueryGidTableError, RegMrError, SrqError, WaitError, WcStatus,
+    AllocPdError, CreateAhError, CreateCqError, CreateQpError, CreateXrcSrqError, DeviceError,
+    Fault, Gid, ModifyError, OpenError, OpenXrcdError, PostRecvError, PostRecvListError,
+    PostSendError, PostSendListError, QueryError, QueryGidTableError, RegMrError, SrqError,
+    WaitError, WcStatus,
 };
 use thiserror::Error;
 
@@ -40,6 +41,10 @@ pub(super) enum PingpongError {
     Srq(#[from] SrqError),
     #[error(transparent)]
     Address(#[from] CreateAhError),
+    #[error(transparent)]
+    Xrcd(#[from] OpenXrcdError),
+    #[error(transparent)]
+    XrcSrq(#[from] CreateXrcSrqError),
     #[error("cannot make a completion channel: {0}")]
     Channel(#[source] io::Error),
     #[error(transparent)]

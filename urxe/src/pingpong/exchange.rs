@@ -4,7 +4,8 @@
 //! in wire order), the server answers in the same form, and the client sends `done` and a NUL
 //! (facts.md section 2, measured with the program beside Linux 6.1). `ibv_uc_pingpong` and
 //! `ibv_ud_pingpong` do the same; `ibv_srq_pingpong` sends 256 such messages each way, of which
-//! those without a queue pair are zeros.
+//! those without a queue pair are zeros. `ibv_xsrq_pingpong` has its own
+//! ([`xrc_exchange`](super::xrc_exchange)).
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,6 +16,7 @@ use ibverbs_api::{Gid, Psn, Qpn};
 use thiserror::Error;
 
 use super::error::PingpongError;
+use super::xrc_exchange::XrcEnd;
 
 /// Bytes of a message, with its NUL.
 const LEN: usize = 52;
@@ -70,26 +72,33 @@ pub(super) struct Destination {
     pub psn: Psn,
     /// GID of its port.
     pub gid: Gid,
+    /// What more there is of XRC, whose `qpn` is the one that receives.
+    pub xrc: Option<XrcEnd>,
 }
 
 impl fmt::Display for Destination {
     /// As `ibv_rc_pingpong` prints it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { lid, qpn, psn, gid } = self;
+        let Self { lid, qpn, psn, gid, xrc } = self;
         let (qpn, psn) = (qpn.get(), psn.get());
-        write!(f, "LID 0x{lid:04x}, QPN 0x{qpn:06x}, PSN 0x{psn:06x}, GID {gid}")
+        write!(f, "LID 0x{lid:04x}, QPN 0x{qpn:06x}, ")?;
+        if let Some(XrcEnd { send_qpn, srqn }) = xrc {
+            write!(f, "sending QPN 0x{:06x}, SRQN 0x{srqn:06x}, ", send_qpn.get())?;
+        }
+        write!(f, "PSN 0x{psn:06x}, GID {gid}")
     }
 }
 
 impl Destination {
     fn to_bytes(self) -> Vec<u8> {
-        let Self { lid, qpn, psn, gid } = self;
+        let Self { lid, qpn, psn, gid, .. } = self;
         let gid = gid.to_hex();
         format!("{lid:04x}:{:06x}:{:06x}:{gid}\0", qpn.get(), psn.get()).into_bytes()
     }
 
     /// What stands for no queue pair.
-    const NONE: Self = Self { lid: 0, qpn: Qpn::new(0), psn: Psn::new(0), gid: Gid::ZERO };
+    const NONE: Self =
+        Self { lid: 0, qpn: Qpn::new(0), psn: Psn::new(0), gid: Gid::ZERO, xrc: None };
 
     fn parse(bytes: &[u8; LEN]) -> Option<Self> {
         let text = std::str::from_utf8(bytes.strip_suffix(b"\0")?).ok()?;
@@ -99,6 +108,7 @@ impl Destination {
             qpn: Qpn::new(number(5..11)?),
             psn: Psn::new(number(12..18)?),
             gid: Gid::from_hex(text.get(19..51)?).ok()?,
+            xrc: None,
         })
     }
 }
@@ -235,7 +245,7 @@ pub(super) fn receive_done(stream: &mut TcpStream) -> Result<(), ExchangeError> 
     read_checked(stream, &mut bytes, |index, byte| DONE[index] == byte)
 }
 
-fn read_checked(
+pub(super) fn read_checked(
     stream: &mut TcpStream,
     to: &mut [u8],
     fits: impl Fn(usize, u8) -> bool,
@@ -263,11 +273,11 @@ fn read_checked(
     Ok(())
 }
 
-fn garbage(bytes: &[u8]) -> ExchangeError {
+pub(super) fn garbage(bytes: &[u8]) -> ExchangeError {
     ExchangeError::Garbage { got: String::from_utf8_lossy(bytes).into_owned() }
 }
 
-fn broken(error: io::Error) -> ExchangeError {
+pub(super) fn broken(error: io::Error) -> ExchangeError {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => ExchangeError::Silent,
         ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
@@ -343,7 +353,8 @@ mod tests {
         #[test]
         fn messages_come_back(lid: u16, qpn in 0u32..1 << 24, psn in 0u32..1 << 24, gid: [u8; 16]) {
             let gid = Gid::from_raw(gid);
-            let sent = Destination { lid, qpn: Qpn::new(qpn), psn: Psn::new(psn), gid };
+            let (qpn, psn) = (Qpn::new(qpn), Psn::new(psn));
+            let sent = Destination { lid, qpn, psn, gid, xrc: None };
             let bytes: [u8; LEN] = sent.to_bytes().try_into().expect("52 bytes");
             prop_assert!((0..LEN).all(|index| fits(index, bytes[index])));
             prop_assert_eq!(Destination::parse(&bytes), Some(sent));

@@ -16,7 +16,7 @@ use super::error::PingpongError;
 use super::exchange::{self, Destination};
 use super::pair::{Pair, RECV, SEND};
 use super::service::Service;
-use super::{pattern, port};
+use super::{pattern, port, xrc_exchange};
 
 /// What buffers hold at first, as in `ibv_rc_pingpong`.
 const FILLING: u8 = 0x7b;
@@ -58,12 +58,19 @@ pub(super) struct Rules {
     pub check: bool,
 }
 
-/// Which end of the game.
+impl Rules {
+    /// Messages each way, of all queue pairs.
+    pub(super) fn total(&self) -> u64 {
+        self.service.total(self.iters)
+    }
+}
+
+/// Which end of the game. The client sends first, but for XRC the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
-    /// Connects, and sends first.
+    /// Connects.
     Client,
-    /// Sends back what comes.
+    /// Waits for a client.
     Server,
 }
 
@@ -78,22 +85,21 @@ pub(super) struct Outcome {
     pub elapsed: Duration,
 }
 
-/// Plays one end of the game over the queue pairs that the exchange on `stream` arranges; tells
-/// `out` the addresses as soon as they are known.
+/// Plays one end of the game over the queue pairs that the exchange on `streams` arranges; tells
+/// `out` the addresses as soon as they are known. There is one stream, or one for each XRC client.
 pub(super) fn play(
     context: &Context,
     gid: &GidEntry,
     rules: &Rules,
     side: Side,
-    mut stream: TcpStream,
+    mut streams: Vec<TcpStream>,
     out: &mut dyn Write,
 ) -> Result<Outcome, PingpongError> {
     let port_num = u8::try_from(gid.port_num).unwrap_or(u8::MAX);
-    match rules.service {
-        Service::Ud => port::check_datagram(context, port_num, rules.size)?,
-        Service::Rc | Service::Uc | Service::Srq { .. } => {
-            port::check_mtu(context, port_num, rules.mtu)?;
-        }
+    if rules.service.has_path_mtu() {
+        port::check_mtu(context, port_num, rules.mtu)?;
+    } else {
+        port::check_datagram(context, port_num, rules.size)?;
     }
     let mut player = Player::new(context, port_num, *rules, side)?;
     let lid = context.query_port(port_num)?.lid;
@@ -101,33 +107,19 @@ pub(super) fn play(
     for address in &local {
         writeln!(out, "  local address:  {address}")?;
     }
-    let (count, messages) = (local.len(), rules.service.messages());
-    if side == Side::Client {
-        exchange::send(&mut stream, &local, messages)?;
-    }
-    let remote = exchange::receive(&mut stream, count, messages)?;
-    for address in &remote {
-        writeln!(out, "  remote address: {address}")?;
-    }
-    // A server is ready to receive before the client knows where to send to; and it hears it when
-    // the client cannot connect.
-    player.connect(gid, &local, &remote)?;
-    match side {
-        Side::Client => exchange::send_done(&mut stream)?,
-        Side::Server => {
-            exchange::send(&mut stream, &local, messages)?;
-            exchange::receive_done(&mut stream)?;
-        }
-    }
+    let remote = match rules.service {
+        Service::Xrc { .. } => player.meet_each(gid, &mut streams, &local, out)?,
+        _ => player.meet(gid, &mut streams, &local, out)?,
+    };
     out.flush()?;
-    let mut companion = Companion::new(stream);
-    let elapsed = player.run(&mut companion)?;
+    let companion = match rules.service {
+        Service::Xrc { .. } => Companion::staying,
+        _ => Companion::new,
+    };
+    let mut companions: Vec<_> = streams.into_iter().map(companion).collect();
+    let elapsed = player.run(&mut companions)?;
     player.check_end()?;
-    if rules.service.is_acknowledged() {
-        linger(context, &player.cq, companion);
-    } else {
-        companion.say_bye();
-    }
+    player.take_leave(context, companions)?;
     Ok(Outcome { local, remote, elapsed })
 }
 
@@ -177,17 +169,20 @@ impl Player {
         let mr = pd.register(DmaBuf::zeroed((head + size).max(1)), AccessFlags::LOCAL_WRITE)?;
         let entries = rules.rx_depth.saturating_add(rules.service.pairs());
         let cq = context.create_cq(entries, channel.as_ref(), 0)?;
-        let srq = match rules.service {
-            Service::Srq { .. } => {
-                let attr = SrqAttr { max_wr: rules.rx_depth, max_sge: 1, srq_limit: 0 };
-                Some(pd.create_srq(attr)?)
-            }
-            Service::Rc | Service::Uc | Service::Ud => None,
+        let attr = SrqAttr { max_wr: rules.rx_depth, max_sge: 1, srq_limit: 0 };
+        let xrcd = match rules.service {
+            Service::Xrc { .. } => Some(context.open_xrcd(0)?),
+            _ => None,
         };
-        let pair = |_| Pair::new(&pd, &cq, srq.as_ref(), &rules, port_num);
+        let srq = match (rules.service, &xrcd) {
+            (Service::Srq { .. }, _) => Some(pd.create_srq(attr)?),
+            (_, Some(xrcd)) => Some(pd.create_xrc_srq(attr, xrcd, &cq)?),
+            _ => None,
+        };
+        let pair = |_| Pair::new(&pd, &cq, srq.as_ref(), xrcd.as_ref(), &rules, port_num);
         let pairs = (0..rules.service.pairs()).map(pair).collect::<Result<_, _>>()?;
         let mut bytes = vec![FILLING; size];
-        if side == Side::Client && rules.check {
+        if side == rules.service.first() && rules.check {
             make_message(0, &mut bytes);
         }
         mr.buffer().write_at(head, &bytes)?;
@@ -215,18 +210,92 @@ impl Player {
 
     /// Where each of our queue pairs is, and the PSN that it starts with.
     fn destinations(&self, lid: u16, gid: Gid) -> Vec<Destination> {
-        let of = |pair: &Pair| Destination { lid, qpn: pair.qp.qpn(), psn: random_psn(), gid };
+        let of = |pair: &Pair| pair.destination(lid, random_psn(), gid, self.srq.as_ref());
         self.pairs.iter().map(of).collect()
     }
 
-    fn connect(
+    /// The exchange of all games but XRC, on one connection.
+    fn meet(
         &mut self,
         gid: &GidEntry,
+        streams: &mut [TcpStream],
         local: &[Destination],
-        remote: &[Destination],
-    ) -> Result<(), PingpongError> {
-        for ((pair, &local), &remote) in self.pairs.iter_mut().zip(local).zip(remote) {
+        out: &mut dyn Write,
+    ) -> Result<Vec<Destination>, PingpongError> {
+        let (count, messages) = (local.len(), self.rules.service.messages());
+        let mut all = Vec::new();
+        for stream in streams {
+            if self.side == Side::Client {
+                exchange::send(stream, local, messages)?;
+            }
+            let remote = exchange::receive(stream, count, messages)?;
+            for address in &remote {
+                writeln!(out, "  remote address: {address}")?;
+            }
+            // A server is ready to receive before the client knows where to send to; and it hears
+            // it when the client cannot connect.
+            for ((pair, &local), &remote) in self.pairs.iter_mut().zip(local).zip(&remote) {
+                pair.connect(&self.pd, &self.rules, gid, local, remote)?;
+            }
+            match self.side {
+                Side::Client => exchange::send_done(stream)?,
+                Side::Server => {
+                    exchange::send(stream, local, messages)?;
+                    exchange::receive_done(stream)?;
+                }
+            }
+            all.extend(remote);
+        }
+        Ok(all)
+    }
+
+    /// The exchange of XRC, with each client on its own connection.
+    fn meet_each(
+        &mut self,
+        gid: &GidEntry,
+        streams: &mut [TcpStream],
+        local: &[Destination],
+        out: &mut dyn Write,
+    ) -> Result<Vec<Destination>, PingpongError> {
+        let mut all = Vec::new();
+        for ((stream, pair), &local) in streams.iter_mut().zip(&mut self.pairs).zip(local) {
+            if self.side == Side::Client {
+                xrc_exchange::send(stream, &local)?;
+                xrc_exchange::be_patient(stream)?;
+            }
+            let remote = xrc_exchange::receive(stream)?;
+            writeln!(out, "  remote address: {remote}")?;
             pair.connect(&self.pd, &self.rules, gid, local, remote)?;
+            if self.side == Side::Server {
+                xrc_exchange::send(stream, &local)?;
+            }
+            all.push(remote);
+        }
+        Ok(all)
+    }
+
+    /// Goes when the other end, or each, needs nothing more.
+    fn take_leave(
+        &self,
+        context: &Context,
+        mut companions: Vec<Companion>,
+    ) -> Result<(), PingpongError> {
+        if let Service::Xrc { .. } = self.rules.service {
+            if self.side == Side::Client {
+                companions.iter_mut().for_each(Companion::say_end);
+            }
+            companions.iter_mut().try_for_each(Companion::wait_end)?;
+            if self.side == Side::Server {
+                companions.iter_mut().for_each(Companion::say_end);
+            }
+            return Ok(());
+        }
+        for mut companion in companions {
+            if self.rules.service.is_acknowledged() {
+                linger(context, &self.cq, companion);
+            } else {
+                companion.say_bye();
+            }
         }
         Ok(())
     }
@@ -254,7 +323,7 @@ impl Player {
     /// Posts a send on the queue pair at `index`; then its completion and the answer are awaited.
     fn post_send(&mut self, index: usize) -> Result<(), PingpongError> {
         // Queue pairs that share a buffer share a message: another one would overwrite it.
-        if self.rules.check && self.side == Side::Client && self.pairs.len() == 1 {
+        if self.rules.check && self.is_first() && self.pairs.len() == 1 {
             make_message(self.sent, &mut self.bytes);
             self.mr.buffer().write_at(self.data().start, &self.bytes)?;
         }
@@ -263,18 +332,18 @@ impl Player {
     }
 
     /// Plays until every message has gone both ways; returns how long it took.
-    fn run(&mut self, companion: &mut Companion) -> Result<Duration, PingpongError> {
+    fn run(&mut self, companions: &mut [Companion]) -> Result<Duration, PingpongError> {
         let start = Instant::now();
         self.last_progress = start;
-        if self.side == Side::Client {
+        if self.is_first() {
             (0..self.pairs.len()).try_for_each(|index| self.post_send(index))?;
         }
-        let iters = u64::from(self.rules.iters);
+        let total = self.rules.total();
         let mut completions = Vec::with_capacity(16);
-        while self.received < iters || self.sent < iters {
-            self.await_completions(companion, &mut completions)?;
+        while self.received < total || self.sent < total {
+            self.await_completions(companions, &mut completions)?;
             if self.received == 0 && completions.iter().any(|completion| completion.wr_id == RECV) {
-                companion.say_hello();
+                companions.iter_mut().for_each(Companion::say_hello);
             }
             for completion in completions.drain(..) {
                 self.handle(&completion)?;
@@ -287,7 +356,7 @@ impl Player {
     /// Polls, or sleeps, until there is a completion.
     fn await_completions(
         &self,
-        companion: &mut Companion,
+        companions: &mut [Companion],
         to: &mut Vec<WorkCompletion>,
     ) -> Result<(), PingpongError> {
         let mut idle = 0u32;
@@ -296,7 +365,7 @@ impl Player {
             if let Some(channel) = &self.channel {
                 match channel.wait(ATTENTION) {
                     Ok(_) => {}
-                    Err(WaitError::TimedOut(_)) => self.check_companion(companion)?,
+                    Err(WaitError::TimedOut(_)) => self.check_companions(companions)?,
                     Err(error) => return Err(error.into()),
                 }
                 // Before polling: a completion in between raises the next event.
@@ -304,7 +373,7 @@ impl Player {
             } else if idle.is_multiple_of(SPINS) {
                 std::thread::yield_now();
                 if self.last_progress.elapsed() > ATTENTION {
-                    self.check_companion(companion)?;
+                    self.check_companions(companions)?;
                 }
             }
         }
@@ -312,13 +381,15 @@ impl Player {
     }
 
     /// Looks whether the other end can still be waited for, after some time without a completion.
-    fn check_companion(&self, companion: &mut Companion) -> Result<(), PingpongError> {
+    fn check_companions(&self, companions: &mut [Companion]) -> Result<(), PingpongError> {
         let (received, sent) = (self.received, self.sent);
         // An end that finished has told us all; what is under way may still have to be resent.
-        if companion.peer() == Peer::Gone {
+        if companions.iter_mut().any(|companion| companion.peer() == Peer::Gone) {
             return Err(PingpongError::PeerGone { received, sent });
         }
-        if self.last_progress.elapsed() > STALL {
+        // A server that sends first may wait for its other clients.
+        let may_wait = self.rules.service.first() == Side::Server && self.side == Side::Client;
+        if self.last_progress.elapsed() > STALL && !(may_wait && received == 0) {
             return Err(PingpongError::Stalled { stall: STALL, received, sent });
         }
         Ok(())
@@ -326,7 +397,7 @@ impl Player {
 
     fn handle(&mut self, completion: &WorkCompletion) -> Result<(), PingpongError> {
         let WorkCompletion { wr_id, status, byte_len, qpn, .. } = *completion;
-        let index = self.pairs.iter().position(|pair| pair.qp.qpn() == qpn);
+        let index = self.pairs.iter().position(|pair| pair.has(qpn));
         let index = index.ok_or(PingpongError::UnknownCompletion { wr_id })?;
         if status != WcStatus::Success {
             let what = if wr_id == SEND { "a SEND" } else { "a receive" };
@@ -345,18 +416,28 @@ impl Player {
             }
             _ => return Err(PingpongError::UnknownCompletion { wr_id }),
         }
-        let pending = &mut self.pairs[index].pending;
-        *pending &= !wr_id;
-        if *pending == 0 && self.sent < u64::from(self.rules.iters) {
+        let pair = &mut self.pairs[index];
+        pair.pending &= !wr_id;
+        let has_more = match self.rules.service {
+            // Each client has its own share.
+            Service::Xrc { .. } => pair.posted < self.rules.iters,
+            _ => self.sent < self.rules.total(),
+        };
+        if pair.pending == 0 && has_more {
             self.post_send(index)?;
         }
         Ok(())
     }
 
+    /// Whether this end sends first.
+    fn is_first(&self) -> bool {
+        self.side == self.rules.service.first()
+    }
+
     /// Checks the message that just came, while the other end waits for the next one.
     ///
     /// A server sends back the bytes that came, so what the client gets is what it sent, byte for
-    /// byte; its messages all differ.
+    /// byte; its messages all differ. With XRC it is the other way round.
     fn check_message(&mut self, byte_len: u32) -> Result<(), PingpongError> {
         let message = self.received;
         let wanted = self.data().end;
@@ -366,8 +447,8 @@ impl Player {
         if !self.rules.check {
             return Ok(());
         }
-        match self.side {
-            Side::Client => {
+        match self.is_first() {
+            true => {
                 let mut got = vec![0; self.bytes.len()];
                 self.mr.buffer().read_at(self.data().start, &mut got)?;
                 match got.iter().zip(&self.bytes).position(|(got, sent)| got != sent) {
@@ -377,7 +458,7 @@ impl Player {
                     None => Ok(()),
                 }
             }
-            Side::Server => self.check_page_starts(),
+            false => self.check_page_starts(),
         }
     }
 
@@ -469,7 +550,7 @@ mod tests {
         let context = port::device_of(ip)?.open()?;
         let gid = port::choose_gid(&context, 1, Wanted::Near(ip))?;
         let mut out = Vec::new();
-        let outcome = play(&context, &gid, rules, side, stream, &mut out)?;
+        let outcome = play(&context, &gid, rules, side, vec![stream], &mut out)?;
         Ok((outcome, String::from_utf8(out).expect("UTF-8")))
     }
 
@@ -532,6 +613,55 @@ mod tests {
                 both_well(ip, Rules { service: Service::Ud, size, events, rx_depth: 3, ..RULES });
             }
         }
+    }
+
+    #[test]
+    fn xrc_with_and_without_events() {
+        for ip in ["127.0.0.1", "::1"] {
+            for (size, events) in [(0, false), (1, true), (4096, false), (50_000, true)] {
+                let service = Service::Xrc { clients: 1 };
+                both_well(ip, Rules { service, size, events, rx_depth: 3, ..RULES });
+            }
+        }
+    }
+
+    /// A server with three clients, which end at different times.
+    #[test]
+    fn xrc_with_several_clients() {
+        let ip: IpAddr = "127.0.0.1".parse().expect("an address");
+        let rules = |clients, events| Rules {
+            service: Service::Xrc { clients },
+            events,
+            size: 3000,
+            iters: 100,
+            ..RULES
+        };
+        let outcome = test_port::retried(|| {
+            let listener = TcpListener::bind((ip, 0)).expect("listens");
+            let port = listener.local_addr().expect("an address").port();
+            thread::scope(|scope| {
+                let clients = [false, true, false].map(|events| {
+                    scope.spawn(move || {
+                        let stream = exchange::connect(&ip.to_string(), port, false)?;
+                        play_end(ip, &rules(1, events), Side::Client, stream)
+                    })
+                });
+                let streams: Result<Vec<_>, _> =
+                    (0..3).map(|_| exchange::accept(&listener)).collect();
+                let context = port::device_of(ip)?.open()?;
+                let gid = port::choose_gid(&context, 1, Wanted::Near(ip))?;
+                let (rules, mut out) = (rules(3, true), Vec::new());
+                let server = play(&context, &gid, &rules, Side::Server, streams?, &mut out);
+                for client in clients {
+                    client.join().expect("no panic")?;
+                }
+                server
+            })
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((outcome.local.len(), outcome.remote.len()), (3, 3));
+        let queues = outcome.local.iter().map(|end| end.xrc.expect("XRC").srqn);
+        assert_eq!(queues.collect::<std::collections::HashSet<_>>().len(), 1, "one queue for all");
     }
 
     #[test]
@@ -599,7 +729,7 @@ mod tests {
         let ip: IpAddr = "127.0.0.1".parse().expect("an address");
         // Slot 0 is nobody's.
         let (qpn, psn) = (Qpn::new(0x00_0777), Psn::new(1));
-        let remote = Destination { lid: 0, qpn, psn, gid: Gid::from_ip(ip) };
+        let remote = Destination { lid: 0, qpn, psn, gid: Gid::from_ip(ip), xrc: None };
         let error = test_port::retried(|| play_with(ip, remote)).expect_err("nobody answers");
         let PingpongError::Completion { status, after, .. } = error else { panic!("{error}") };
         assert_eq!(status, WcStatus::RetryExcErr);
@@ -612,7 +742,7 @@ mod tests {
         let ip: IpAddr = "127.0.0.1".parse().expect("an address");
         let (qpn, psn) = (Qpn::new(1), Psn::new(1));
         let with = |gid| {
-            let remote = Destination { lid: 0, qpn, psn, gid };
+            let remote = Destination { lid: 0, qpn, psn, gid, xrc: None };
             test_port::retried(|| play_with(ip, remote)).expect_err("refused").to_string()
         };
         assert!(with(Gid::ZERO).contains("with -g INDEX"), "{}", with(Gid::ZERO));

@@ -2,7 +2,7 @@
 //!
 //! Without a host both ends are in this process ([`local`]). `--server` and HOST play with another
 //! process, which may be `ibv_rc_pingpong` or another of its family ([`service`]) ([`remote`]): they
-//! meet over TCP ([`exchange`]), choose device and GID ([`port`]) and play ([`game`]) over queue
+//! meet over TCP ([`exchange`], [`xrc_exchange`]), choose device and GID ([`port`]) and play ([`game`]) over queue
 //! pairs ([`pair`]); two of urxe stay in touch ([`companion`]).
 
 mod args;
@@ -18,6 +18,7 @@ mod remote;
 mod service;
 #[cfg(test)]
 mod test_port;
+mod xrc_exchange;
 
 use std::process::ExitCode;
 

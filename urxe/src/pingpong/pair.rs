@@ -1,14 +1,15 @@
 //! A queue pair of the game: made, brought to its peer, and sent on.
 
 use ibverbs_api::{
-    AccessFlags, AddressHandle, AddressVector, CompletionQueue, ConnectAttr, GidEntry,
-    ProtectionDomain, QKey, QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, SendData,
-    SendFlags, SendOp, SendWr, Sge, SharedReceiveQueue, steps_to_rts,
+    AccessFlags, AddressHandle, AddressVector, CompletionQueue, ConnectAttr, Gid, GidEntry,
+    ProtectionDomain, Psn, QKey, QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, SendData,
+    SendFlags, SendOp, SendWr, Sge, SharedReceiveQueue, SrqId, XrcDomain, steps_to_rts,
 };
 
 use super::error::PingpongError;
 use super::exchange::{Destination, check_gids};
 use super::game::Rules;
+use super::xrc_exchange::XrcEnd;
 
 /// What receive requests go by, as in `ibv_rc_pingpong`; also the bit of what is awaited.
 pub(super) const RECV: u64 = 1;
@@ -21,10 +22,24 @@ const QKEY: QKey = QKey::new(0x1111_1111);
 #[derive(Debug)]
 pub(super) struct Pair {
     pub qp: QueuePair,
-    /// Where its datagrams go to; none before it is connected, or when it has a connection.
-    to: Option<(AddressHandle, Qpn)>,
+    /// Of an extended reliable connection (XRC): the queue pair that receives.
+    pub target: Option<QueuePair>,
+    way: Way,
     /// Which of [`RECV`] and [`SEND`] are awaited before the next send.
     pub pending: u64,
+    /// Messages posted.
+    pub posted: u32,
+}
+
+/// How a message finds the other end.
+#[derive(Debug)]
+enum Way {
+    /// By the connection.
+    Connection,
+    /// By its address, as a datagram.
+    Address(AddressHandle, Qpn),
+    /// By the connection, and the number of a shared receive queue.
+    Queue(SrqId),
 }
 
 impl Pair {
@@ -33,6 +48,7 @@ impl Pair {
         pd: &ProtectionDomain,
         cq: &CompletionQueue,
         srq: Option<&SharedReceiveQueue>,
+        xrcd: Option<&XrcDomain>,
         rules: &Rules,
         port_num: u8,
     ) -> Result<Self, PingpongError> {
@@ -45,10 +61,37 @@ impl Pair {
         };
         let qp_type = rules.service.qp_type();
         let init = QpInit::new(qp_type, cq, cq);
-        let qp = pd.create_qp(QpInit { caps, srq: srq.cloned(), ..init })?;
-        let [(state, mask), ..] = steps_to_rts(qp_type);
-        qp.modify(&QpAttr { state, port_num, qkey: QKEY.get(), ..QpAttr::default() }, mask)?;
-        Ok(Self { qp, to: None, pending: RECV })
+        // The queue of a domain is not that of its queue pairs: each message names it.
+        let srq = if xrcd.is_some() { None } else { srq.cloned() };
+        let qp = pd.create_qp(QpInit { caps, srq, ..init })?;
+        let target = xrcd.map(XrcDomain::create_qp).transpose()?;
+        for qp in [Some(&qp), target.as_ref()].into_iter().flatten() {
+            let [(state, mask), ..] = steps_to_rts(qp.qp_type());
+            qp.modify(&QpAttr { state, port_num, qkey: QKEY.get(), ..QpAttr::default() }, mask)?;
+        }
+        Ok(Self { qp, target, way: Way::Connection, pending: RECV, posted: 0 })
+    }
+
+    /// Whether a completion of this queue pair is one of ours.
+    pub(super) fn has(&self, qpn: Qpn) -> bool {
+        self.qp.qpn() == qpn || self.target.as_ref().is_some_and(|target| target.qpn() == qpn)
+    }
+
+    /// Where it is, for the other end.
+    pub(super) fn destination(
+        &self,
+        lid: u16,
+        psn: Psn,
+        gid: Gid,
+        srq: Option<&SharedReceiveQueue>,
+    ) -> Destination {
+        let (qpn, xrc) = match (&self.target, srq) {
+            (Some(target), Some(srq)) => {
+                (target.qpn(), Some(XrcEnd { send_qpn: self.qp.qpn(), srqn: srq.id().0 }))
+            }
+            _ => (self.qp.qpn(), None),
+        };
+        Destination { lid, qpn, psn, gid, xrc }
     }
 
     /// Connects it to the other end's; a datagram's way is kept instead.
@@ -69,7 +112,7 @@ impl Pair {
         };
         if self.qp.qp_type() == QpType::Ud {
             self.start_datagrams(local)?;
-            self.to = Some((pd.create_ah(&av)?, remote.qpn));
+            self.way = Way::Address(pd.create_ah(&av)?, remote.qpn);
             return Ok(());
         }
         let attr = ConnectAttr {
@@ -83,6 +126,10 @@ impl Pair {
             min_rnr_timer: 12,
             ..ConnectAttr::new(av, remote.qpn, rules.mtu)
         };
+        if let (Some(target), Some(xrc)) = (&self.target, remote.xrc) {
+            target.connect(&ConnectAttr { dest_qpn: xrc.send_qpn, ..attr })?;
+            self.way = Way::Queue(SrqId(xrc.srqn));
+        }
         Ok(self.qp.connect(&attr)?)
     }
 
@@ -97,17 +144,19 @@ impl Pair {
 
     /// Posts a send; then its completion and the answer are awaited.
     pub(super) fn post_send(&mut self, data: Sge) -> Result<(), PingpongError> {
-        let op = match &self.to {
-            Some((ah, qpn)) => SendOp::SendTo { to: ah.to(*qpn, QKEY), imm: None },
-            None => SendOp::Send { imm: None },
+        let (op, srq_number) = match &self.way {
+            Way::Address(ah, qpn) => (SendOp::SendTo { to: ah.to(*qpn, QKEY), imm: None }, None),
+            Way::Connection => (SendOp::Send { imm: None }, None),
+            Way::Queue(srq) => (SendOp::Send { imm: None }, Some(*srq)),
         };
         self.qp.post_send(&SendWr {
             wr_id: SEND,
             op,
             flags: SendFlags::SIGNALED,
             data: SendData::Sges(&[data]),
-            srq_number: None,
+            srq_number,
         })?;
+        self.posted += 1;
         self.pending = RECV | SEND;
         Ok(())
     }

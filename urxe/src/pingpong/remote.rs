@@ -43,8 +43,8 @@ pub(super) fn run(config: &Config) -> Result<(), PingpongError> {
     // What is wrong with the environment or the name is told before anyone is waited for.
     let options = OpenOptions::from_env()?;
     let named = config.device.as_deref().map(Device::by_name).transpose()?;
-    let stream = meet(config)?;
-    let ip = local_ip(&stream)?;
+    let streams = meet(config)?;
+    let ip = local_ip(&streams)?;
     let device = match named {
         Some(device) => device,
         None => port::device_of(ip)?,
@@ -59,7 +59,7 @@ pub(super) fn run(config: &Config) -> Result<(), PingpongError> {
     let mut out = io::stdout().lock();
     let mut nowhere = io::sink();
     let addresses: &mut dyn Write = if config.json { &mut nowhere } else { &mut out };
-    let outcome = game::play(&context, &gid, &config.game, side, stream, addresses)?;
+    let outcome = game::play(&context, &gid, &config.game, side, streams, addresses)?;
     if config.json {
         write_json(config, &outcome, &mut out)?;
     } else {
@@ -68,25 +68,33 @@ pub(super) fn run(config: &Config) -> Result<(), PingpongError> {
     Ok(out.flush()?)
 }
 
-fn meet(config: &Config) -> Result<TcpStream, ExchangeError> {
+/// The connection to the other end, or to each XRC client.
+fn meet(config: &Config) -> Result<Vec<TcpStream>, ExchangeError> {
     match &config.role {
-        Role::Client { host } => exchange::connect(host, config.tcp_port, config.ipv6),
+        Role::Client { host } => Ok(vec![exchange::connect(host, config.tcp_port, config.ipv6)?]),
         Role::Server => {
             let listener = exchange::listen(config.tcp_port, config.ipv6)?;
             let port = listener.local_addr().map_err(ExchangeError::Accept)?.port();
             eprintln!("urxe pingpong: waiting for a client on TCP port {port}");
-            exchange::accept(&listener)
+            (0..config.game.service.clients()).map(|_| exchange::accept(&listener)).collect()
         }
     }
 }
 
-/// Our address of the connection; a mapped IPv4 address as what it stands for.
-fn local_ip(stream: &TcpStream) -> Result<IpAddr, ExchangeError> {
-    Ok(stream.local_addr().map_err(ExchangeError::Broken)?.ip().to_canonical())
+/// Our address of the (first) connection; a mapped IPv4 address as what it stands for.
+fn local_ip(streams: &[TcpStream]) -> Result<IpAddr, ExchangeError> {
+    let nobody = || ExchangeError::Accept(io::ErrorKind::NotConnected.into());
+    Ok(streams
+        .first()
+        .ok_or_else(nobody)?
+        .local_addr()
+        .map_err(ExchangeError::Broken)?
+        .ip()
+        .to_canonical())
 }
 
 fn bytes(rules: &Rules) -> u64 {
-    2 * u64::from(rules.size) * u64::from(rules.iters)
+    2 * u64::from(rules.size) * rules.total()
 }
 
 /// The closing lines of `ibv_rc_pingpong`.
@@ -101,9 +109,14 @@ fn write_text(rules: &Rules, outcome: &Outcome, out: &mut impl Write) -> io::Res
 
 fn write_json(config: &Config, outcome: &Outcome, out: &mut impl Write) -> io::Result<()> {
     let one = |end: &exchange::Destination| {
-        json!({
+        let mut value = json!({
             "lid": end.lid, "qpn": end.qpn.get(), "psn": end.psn.get(), "gid": end.gid.to_string(),
-        })
+        });
+        if let Some(xrc) = end.xrc {
+            value["send_qpn"] = xrc.send_qpn.get().into();
+            value["srqn"] = xrc.srqn.into();
+        }
+        value
     };
     let end = |end: &[exchange::Destination]| match end {
         [end] => one(end),
