@@ -75,9 +75,13 @@ impl Key {
         memory: &Memory,
     ) -> Result<Self, String> {
         let KeyPlan { kind, place, .. } = *plan;
-        // The low byte of a key is free to choose.
+        // The low byte of a key is free to choose; but a program that chooses the one of a stale key
+        // in the same place makes that valid again.
         let low = dice.below(256) as u32;
-        let with_low = |key: u32| RKey::new(key & !0xff | low);
+        let with_low = |key: u32| {
+            let key = RKey::new(key & !0xff | low);
+            if key == memory.stale_rkey() { RKey::new(key.get() ^ 1) } else { key }
+        };
         let addr = memory.remote(place.offset).addr;
         let length = place.len as u64;
         let (make, rkey, object, base) = if kind == KeyKind::Fast {
