@@ -387,6 +387,28 @@ pub(crate) enum WqeData {
     Inline(SmallVec<[u8; 64]>),
 }
 
+impl WqeData {
+    /// The queue's copy of where the bytes are, or of the bytes; and how many they are.
+    fn prepare(data: &SendData<'_>, caps: &QpCaps) -> Result<(Self, u64), PostSendError> {
+        match *data {
+            SendData::Sges(sges) => {
+                let (count, max) = (sges.len(), caps.max_send_sge);
+                if count > max as usize {
+                    return Err(PostSendError::TooManySges { count, max });
+                }
+                Ok((Self::Sges(SgeList::from_slice(sges)), total_length(sges)))
+            }
+            SendData::Inline(bytes) => {
+                let (len, max) = (bytes.len(), caps.max_inline_data);
+                if len > max as usize {
+                    return Err(PostSendError::InlineTooLong { len, max });
+                }
+                Ok((Self::Inline(SmallVec::from_slice(bytes)), len as u64))
+            }
+        }
+    }
+}
+
 /// A send request in its queue, with what became of it.
 #[derive(Clone, Debug)]
 pub(crate) struct SendWqe {
@@ -441,44 +463,8 @@ impl SendWqe {
             (QpType::XrcSend, Some(SrqId(number))) => Some(number),
             _ => None,
         };
-        let (data, mut length) = match wr.data {
-            SendData::Sges(sges) => {
-                if sges.len() > caps.max_send_sge as usize {
-                    let (count, max) = (sges.len(), caps.max_send_sge);
-                    return Err(PostSendError::TooManySges { count, max });
-                }
-                (WqeData::Sges(SgeList::from_slice(sges)), total_length(sges))
-            }
-            SendData::Inline(bytes) => {
-                if bytes.len() > caps.max_inline_data as usize {
-                    let (len, max) = (bytes.len(), caps.max_inline_data);
-                    return Err(PostSendError::InlineTooLong { len, max });
-                }
-                (WqeData::Inline(SmallVec::from_slice(bytes)), bytes.len() as u64)
-            }
-        };
-        if let Some(RemoteAddr { addr, .. }) = wr.op.atomic_target() {
-            if length < ATOMIC_LEN || !addr.is_multiple_of(ATOMIC_LEN) {
-                return Err(PostSendError::Atomic { addr, len: length });
-            }
-            length = ATOMIC_LEN;
-        } else if let SendOp::AtomicWrite { remote: RemoteAddr { addr, .. } } = wr.op {
-            // R34.
-            if length != ATOMIC_LEN || !addr.is_multiple_of(ATOMIC_LEN) {
-                return Err(PostSendError::Atomic { addr, len: length });
-            }
-        } else if let SendOp::Flush { placement, .. } = wr.op {
-            if placement.is_empty() || !FlushPlacement::all().contains(placement) {
-                return Err(PostSendError::Placement { placement });
-            }
-            length = 0;
-        } else if wr.op.is_local() {
-            length = 0;
-        }
-        let length = match u32::try_from(length) {
-            Ok(short) if short <= MAX_MESSAGE => short,
-            _ => return Err(PostSendError::TooLong { len: length }),
-        };
+        let (data, length) = WqeData::prepare(&wr.data, caps)?;
+        let length = checked_length(wr.op, length)?;
         Ok(Self {
             wr_id: wr.wr_id,
             op: wr.op,
@@ -491,6 +477,39 @@ impl SendWqe {
             started: None,
             failed: None,
         })
+    }
+}
+
+/// Checks what an operation needs of its address and of the bytes given for it; how many of these
+/// it works on.
+fn checked_length(op: SendOp, given: u64) -> Result<u32, PostSendError> {
+    let length = match op {
+        SendOp::CompareSwap { remote: RemoteAddr { addr, .. }, .. }
+        | SendOp::FetchAdd { remote: RemoteAddr { addr, .. }, .. } => {
+            if given < ATOMIC_LEN || !addr.is_multiple_of(ATOMIC_LEN) {
+                return Err(PostSendError::Atomic { addr, len: given });
+            }
+            ATOMIC_LEN
+        }
+        // R34.
+        SendOp::AtomicWrite { remote: RemoteAddr { addr, .. } } => {
+            if given != ATOMIC_LEN || !addr.is_multiple_of(ATOMIC_LEN) {
+                return Err(PostSendError::Atomic { addr, len: given });
+            }
+            ATOMIC_LEN
+        }
+        SendOp::Flush { placement, .. } => {
+            if placement.is_empty() || !FlushPlacement::all().contains(placement) {
+                return Err(PostSendError::Placement { placement });
+            }
+            0
+        }
+        _ if op.is_local() => 0,
+        _ => given,
+    };
+    match u32::try_from(length) {
+        Ok(short) if short <= MAX_MESSAGE => Ok(short),
+        _ => Err(PostSendError::TooLong { len: length }),
     }
 }
 
