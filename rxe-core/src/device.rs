@@ -78,8 +78,8 @@ impl AllocPdError {
 /// What all shards of a device share: domains, memory keys, completion queues, GIDs, counters.
 ///
 /// Everything here may be used by any thread at any time. Nothing on the data path takes a lock
-/// that belongs to the whole device. Where several locks are held, the order is shard, receive
-/// queue, completion queue.
+/// that belongs to the whole device, but for requests that make keys valid or invalid. Where
+/// several locks are held, the order is shard, receive queue, completion queue.
 #[derive(Debug)]
 pub struct Device {
     config: DeviceConfig,

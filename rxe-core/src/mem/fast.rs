@@ -127,6 +127,7 @@ impl MemoryTable {
             return Err(KeyError::NotMapped { key });
         };
         region.key = key;
+        let iova = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova };
         let (access, backing) = (access | Region::LOCAL, Some(backing));
         let (variant, pd, qpn) = (key as u8, region.pd, None);
         self.fill(index, Region { variant, pd, qpn, iova, length, access, offset, backing });

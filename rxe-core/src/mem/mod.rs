@@ -2,8 +2,8 @@
 //!
 //! A key is the index of a slot, in its upper 24 bits, and a random variant in its low byte. Each
 //! slot has a lock of its own: copies hold it shared, deregistration takes it alone. So once
-//! [`MemoryTable::deregister`] has returned, nothing touches the memory any more, and nothing on
-//! the data path takes a lock that belongs to the whole device.
+//! [`MemoryTable::deregister`] has returned, nothing touches the memory any more, and no access by
+//! a key takes a lock that belongs to the whole device. Making keys valid and invalid does.
 
 mod device_memory;
 mod fast;

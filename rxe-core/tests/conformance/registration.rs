@@ -55,6 +55,17 @@ fn a_region_is_valid_from_its_registration_on() {
 }
 
 #[test]
+fn a_zero_based_region_counts_from_its_first_byte() {
+    let mut s = Script::rts();
+    let key = mapped(&s).rkey;
+    let access = ALL | AccessFlags::ZERO_BASED;
+    s.local(1, SendOp::RegisterMr { key, access }).quiet().done([(1, Success)]);
+    s.rx(&write_only(0, at(4, key), &[7; 5]).a()).tx([ack(0, 1)]);
+    assert_eq!(s.mem(INBOX + 4, 5), [7; 5]);
+    s.rx(&write_only(1, at(0x9004, key), &[7; 5]).a()).tx([nak(1, ACCESS, 1)]);
+}
+
+#[test]
 fn before_that_nothing_can_be_accessed_by_its_key() {
     let mut s = Script::rts();
     let keys = mapped(&s);
