@@ -69,11 +69,6 @@ impl TxPacket {
         self.offset
     }
 
-    /// Bytes from BTH to the last pad byte, without the iCRC.
-    pub const fn unsealed_len(&self) -> usize {
-        self.len
-    }
-
     /// Bytes from BTH to the end of the iCRC.
     pub const fn sealed_len(&self) -> usize {
         self.len + ICRC_LEN
@@ -247,19 +242,6 @@ impl TxBatch {
         true
     }
 
-    /// Appends a copy of packet `index`; false when there is no room or no such packet.
-    #[must_use]
-    pub fn duplicate(&mut self, index: usize) -> bool {
-        let Some(packet) = self.packets.get(index).copied() else { return false };
-        if !self.has_room(packet.len) {
-            return false;
-        }
-        self.bytes.copy_within(packet.offset..packet.offset + packet.len, self.end);
-        self.commit(packet.transmit());
-        self.set_flip(self.packets.len() - 1, packet.flip);
-        true
-    }
-
     /// Keeps the packets that `keep` says true for; it gets each with its bytes from BTH to pad.
     ///
     /// The memory of the others is free again only after [`clear`](Self::clear).
@@ -267,13 +249,6 @@ impl TxBatch {
         let bytes = &self.bytes;
         self.packets
             .retain(|packet| keep(packet, &bytes[packet.offset..packet.offset + packet.len]));
-    }
-
-    /// Exchanges two packets' places in the order of sending; does nothing for an index too high.
-    pub fn swap(&mut self, first: usize, second: usize) {
-        if first.max(second) < self.packets.len() {
-            self.packets.swap(first, second);
-        }
     }
 
     /// Sets the bit of packet `index` that is flipped after the iCRC has been computed.
@@ -440,7 +415,7 @@ mod tests {
             count += 1;
         }
         assert_eq!(count, TxBatch::DEFAULT_BYTES / (TxBatch::MAX_PACKET + ICRC_LEN));
-        assert!(!batch.duplicate(0), "no room for a copy");
+        assert!(!batch.push_copy(&[0; TxBatch::MAX_PACKET], transmit(0), None), "no room");
         batch.clear();
         let capacity = batch.packets.capacity();
         for _ in 0..TxBatch::MAX_PACKETS {
@@ -451,21 +426,31 @@ mod tests {
     }
 
     #[test]
-    fn faults_can_drop_double_and_reorder() {
+    fn faults_can_drop_and_add() {
         let mut batch = TxBatch::new();
         for bytes in [b"a", b"b", b"c"] {
             write(&mut batch, bytes);
         }
         batch.retain(|_, bytes| bytes != b"b");
         assert_eq!(batch.sealed_run(0, 2), None, "there is a hole between them");
-        batch.swap(0, 1);
-        batch.swap(0, 9);
-        assert!(batch.duplicate(1));
-        assert!(!batch.duplicate(7));
         assert!(batch.push_copy(b"kept", transmit(0), Some(3)));
-        assert_eq!(contents(&batch), [&b"c"[..], b"a", b"a", b"kept"]);
-        assert_eq!(batch.packets()[3].flip(), Some(3));
+        assert_eq!(contents(&batch), [&b"a"[..], b"c", b"kept"]);
+        assert_eq!(batch.packets()[2].flip(), Some(3));
         assert!(!batch.push_copy(&[0; TxBatch::MAX_PACKET + 1], transmit(0), None));
+    }
+
+    #[test]
+    fn what_is_behind_the_packets_dropped_stays_in_order() {
+        let mut batch = TxBatch::new();
+        for bytes in [b"a", b"b", b"c"] {
+            write(&mut batch, bytes);
+        }
+        batch.drop_front(1);
+        assert_eq!(contents(&batch), [b"b", b"c"]);
+        batch.drop_front(0);
+        assert_eq!(batch.len(), 2);
+        batch.drop_front(2);
+        assert_eq!((batch.len(), batch.end), (0, 0), "all memory is free again");
     }
 
     #[test]

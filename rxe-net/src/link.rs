@@ -80,6 +80,14 @@ pub trait Link: Send {
         let _ = now;
     }
 
+    /// Receives no more, gives what has still come to `sink`, and closes.
+    ///
+    /// A link that is merely dropped closes too, but what came to it for other shards is lost.
+    /// Whoever has what [`poll_fd`](Self::poll_fd) returned gives it up before.
+    fn close(self: Box<Self>, now: Instant, sink: &mut Sink<'_>) {
+        let _ = (now, sink);
+    }
+
     /// What happened on this link since it was made.
     fn counters(&self) -> LinkCounters;
 }
@@ -111,6 +119,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn handle_timeout(&mut self, now: Instant) {
         (**self).handle_timeout(now);
+    }
+
+    fn close(self: Box<Self>, now: Instant, sink: &mut Sink<'_>) {
+        (*self).close(now, sink);
     }
 
     fn counters(&self) -> LinkCounters {

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant as StdInstant};
@@ -392,6 +393,86 @@ fn the_answer_to_a_long_read_does_not_hold_the_lock() {
     while sent() < PACKETS as usize {
         assert!(start.elapsed() < LONG, "only {} of {PACKETS} packets were sent", sent());
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Opens links whose descriptor is readable at all times, and which can be broken.
+#[derive(Debug, Default)]
+struct Fragile {
+    is_broken: Arc<AtomicBool>,
+    receives: Arc<AtomicUsize>,
+}
+
+struct FragileLink {
+    fd: Arc<OwnedFd>,
+    _other: UnixDatagram,
+    is_broken: Arc<AtomicBool>,
+    receives: Arc<AtomicUsize>,
+}
+
+impl OpenLink for Fragile {
+    fn open(
+        &self,
+        _: &GidEntry,
+        _: u8,
+        _: Arc<dyn Notify>,
+    ) -> Result<Box<dyn Link>, OpenLinkError> {
+        let (own, other) = UnixDatagram::pair().map_err(OpenLinkError::Wait)?;
+        other.send(&[1]).map_err(OpenLinkError::Wait)?;
+        let (fd, is_broken) = (Arc::new(own.into()), self.is_broken.clone());
+        Ok(Box::new(FragileLink { fd, _other: other, is_broken, receives: self.receives.clone() }))
+    }
+}
+
+impl Link for FragileLink {
+    fn transmit(&mut self, _: Instant, batch: &mut TxBatch) -> TransmitReport {
+        let lost = batch.len();
+        batch.clear();
+        TransmitReport { sent: 0, lost }
+    }
+
+    fn receive(&mut self, _: Instant, _: &mut Sink<'_>) -> io::Result<usize> {
+        self.receives.fetch_add(1, Ordering::SeqCst);
+        match self.is_broken.load(Ordering::SeqCst) {
+            true => Err(io::ErrorKind::OutOfMemory.into()),
+            false => Ok(0),
+        }
+    }
+
+    fn poll_fd(&self) -> Option<Arc<OwnedFd>> {
+        Some(self.fd.clone())
+    }
+
+    fn counters(&self) -> LinkCounters {
+        LinkCounters::default()
+    }
+}
+
+#[test]
+fn a_link_that_cannot_receive_is_left_alone_for_a_while() {
+    let opener = Arc::new(Fragile::default());
+    opener.is_broken.store(true, Ordering::SeqCst);
+    let host = Host::new(1, opener.clone(), 64);
+    host.connect_to(Gid::from_ip(address(2)), Qpn::new(0x07_0001), 18);
+    let start = StdInstant::now();
+    let receives = || opener.receives.load(Ordering::SeqCst);
+    let wait_for = |count| {
+        while receives() < count {
+            assert!(start.elapsed() < LONG, "nobody looks");
+            host.runner.poll();
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    };
+    wait_for(3);
+    let (looks, millis) = (receives(), start.elapsed().as_millis() as usize);
+    assert!(looks <= 2 + millis / 100, "{looks} looks in {millis} ms");
+    opener.is_broken.store(false, Ordering::SeqCst);
+    // It is readable, and waited for again: now it is looked at all the time.
+    std::thread::sleep(Duration::from_millis(200));
+    let before = receives();
+    while receives() < before + 100 {
+        assert!(start.elapsed() < LONG, "its descriptor is forgotten");
+        std::thread::sleep(Duration::from_micros(100));
     }
 }
 

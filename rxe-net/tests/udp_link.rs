@@ -258,6 +258,36 @@ fn what_does_not_belong_on_the_link_is_lost_not_sent() {
 }
 
 #[test]
+fn what_came_to_a_link_for_other_shards_is_given_away_when_it_closes() {
+    let to = address(23, 1);
+    let mut sender = link(address(23, 2), 1);
+    let mut stays = link(to, 9);
+    // One in the middle, and the last: each leaves another way of numbering.
+    let mut found = Vec::new();
+    for slots in [[5, 200], [200, 5]] {
+        let leaving = slots.map(|slot| link(to, slot));
+        let mut batch = TxBatch::new();
+        for slot in 20..80 {
+            // Slots that nobody has: the kernel spreads them by their source ports.
+            put(&mut batch, &path(address(23, 2), to), &packet(slot << 16, slot, 60));
+        }
+        assert_eq!(sender.transmit(Instant::ZERO, &mut batch).sent, 60);
+        let before = found.len();
+        for link in leaving {
+            Box::new(link).close(Instant::ZERO, &mut |_, bytes| found.push(bytes.to_vec()));
+        }
+        assert!(found.len() > before, "all came to the one that stays: the test shows nothing");
+    }
+    let rest = collect(&mut stays, 120 - found.len());
+    assert_eq!(found.len() + rest.len(), 120);
+    // The one that stays gets what is for it.
+    let mut batch = TxBatch::new();
+    put(&mut batch, &path(address(23, 2), to), &packet(0x09_0001, 1, 60));
+    sender.transmit(Instant::ZERO, &mut batch);
+    assert_eq!(collect(&mut stays, 1).len(), 1);
+}
+
+#[test]
 fn packets_go_to_the_shard_of_their_slot() {
     let to = address(7, 1);
     let mut sender = link(address(7, 2), 1);

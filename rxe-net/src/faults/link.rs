@@ -81,6 +81,10 @@ impl<L: Link> Link for FaultyLink<L> {
         self.link.handle_timeout(now);
     }
 
+    fn close(self: Box<Self>, now: Instant, sink: &mut Sink<'_>) {
+        Box::new(self.link).close(now, sink);
+    }
+
     fn counters(&self) -> LinkCounters {
         let mut counters = self.link.counters();
         counters.send_errors += self.lost;

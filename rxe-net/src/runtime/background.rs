@@ -2,7 +2,8 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread::{Builder, JoinHandle, available_parallelism, yield_now};
+use std::thread::{Builder, JoinHandle, available_parallelism, sleep, yield_now};
+use std::time::Duration;
 
 use rxe_core::time::Instant;
 
@@ -17,6 +18,8 @@ const LINGER_NANOS: u64 = 50_000;
 const FREE_CORE_NANOS: u64 = 20_000;
 /// How long the thread does without lingering once the core was not free.
 const BUSY_NANOS: u64 = 1_000_000_000;
+/// How often the thread looks by itself when it cannot wait for events.
+const BLIND_PAUSE: Duration = Duration::from_millis(1);
 
 pub(super) fn spawn(runner: Arc<Runner>) -> io::Result<JoinHandle<()>> {
     Builder::new().name(format!("urxe-{}", runner.slot())).spawn(move || run(&runner))
@@ -32,10 +35,17 @@ fn run(runner: &Runner) {
     let cores = available_parallelism().map_or(1, usize::from);
     // When lingering makes sense again; on a single core never.
     let mut linger_from = if cores > 1 { Instant::ZERO } else { Instant::from_nanos(u64::MAX) };
+    let mut is_blind = false;
     loop {
         if let Err(error) = runner.sleeper.sleep() {
-            tracing::error!(target: "rxe::net", %error, "the background thread cannot sleep");
-            return;
+            if !is_blind {
+                tracing::error!(target: "rxe::net", %error,
+                    "cannot wait for packets: looks for them every millisecond instead");
+            }
+            is_blind = true;
+            sleep(BLIND_PAUSE);
+        } else {
+            is_blind = false;
         }
         if runner.is_stopping() {
             return;

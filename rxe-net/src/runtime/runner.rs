@@ -38,6 +38,8 @@ const HANDED_OVER_MAX: usize = 1024;
 const TRANSMIT_MAX: usize = 4096;
 /// How long the sockets stay disarmed after somebody has polled.
 const LEASE_NANOS: u64 = 1_000_000;
+/// How long a link that cannot receive is left alone.
+const FAILED_NANOS: u64 = 100_000_000;
 /// Offset of the top byte of the destination QPN in BTH: the slot.
 const SLOT_OFFSET: usize = 5;
 
@@ -134,6 +136,37 @@ pub(super) enum Round {
 pub(super) struct OpenedLink {
     pub(super) gid: Gid,
     pub(super) link: Box<dyn Link>,
+    /// Receiving has failed, and is tried again then.
+    failed_until: Option<Instant>,
+}
+
+impl OpenedLink {
+    /// Leaves a link alone for a while that cannot receive, and tells of it once.
+    ///
+    /// Its socket stays readable, so that nobody waits for it meanwhile.
+    fn note_failure(&mut self, now: Instant, error: &io::Error, sleeper: &Sleeper) {
+        if self.failed_until.is_none() {
+            tracing::error!(target: "rxe::net", gid = %self.gid, %error,
+                "cannot receive: tries again, ten times a second, until it can");
+            if let Some(fd) = self.link.poll_fd() {
+                sleeper.forget(&fd);
+            }
+        }
+        self.failed_until = Some(now.plus_nanos(FAILED_NANOS));
+    }
+
+    /// Waits again for the socket of a link that receives.
+    fn note_recovery(&mut self, sleeper: &Sleeper) {
+        if self.failed_until.take().is_none() {
+            return;
+        }
+        tracing::info!(target: "rxe::net", gid = %self.gid, "receives again");
+        if let Some(fd) = self.link.poll_fd()
+            && let Err(error) = sleeper.watch(fd)
+        {
+            tracing::error!(target: "rxe::net", gid = %self.gid, %error, "cannot wait for packets");
+        }
+    }
 }
 
 impl fmt::Debug for OpenedLink {
@@ -152,8 +185,8 @@ impl Core {
 
     /// Does one round of everything: receive, timers, send. Returns whether there may be more to
     /// do right now.
-    pub(super) fn turn(&mut self, now: Instant) -> bool {
-        let received = self.receive(now);
+    pub(super) fn turn(&mut self, now: Instant, sleeper: &Sleeper) -> bool {
+        let received = self.receive(now, sleeper);
         if received > 0 {
             self.last_packet = now;
         }
@@ -169,10 +202,13 @@ impl Core {
         received > 0 || self.can_transmit()
     }
 
-    fn receive(&mut self, now: Instant) -> usize {
+    fn receive(&mut self, now: Instant, sleeper: &Sleeper) -> usize {
         let Self { shard, links, .. } = self;
         let mut received = 0;
-        for OpenedLink { link, gid } in links {
+        for opened in links {
+            if opened.failed_until.is_some_and(|until| until > now) {
+                continue;
+            }
             let slot = shard.slot();
             let mut sink = |path: &Path, bytes: &[u8]| {
                 // The kernel steers a coalesced buffer by its first packet alone.
@@ -181,13 +217,14 @@ impl Core {
                     shard.handle_packet(now, path, bytes);
                 }
             };
-            match link.receive(now, &mut sink) {
-                Ok(count) => received += count,
-                Err(error) => {
-                    tracing::error!(target: "rxe::net", %gid, %error, "cannot receive");
+            match opened.link.receive(now, &mut sink) {
+                Ok(count) => {
+                    received += count;
+                    opened.note_recovery(sleeper);
                 }
+                Err(error) => opened.note_failure(now, &error, sleeper),
             }
-            while let Some(hint) = link.poll_unreachable() {
+            while let Some(hint) = opened.link.poll_unreachable() {
                 shard.handle_unreachable(now, &hint);
             }
         }
@@ -214,10 +251,12 @@ impl Core {
     }
 
     /// Sends at least what each queue pair owes to its peer: before all of them go.
-    fn transmit_owed(&mut self, now: Instant) {
+    ///
+    /// Returns the time then.
+    fn transmit_owed(&mut self, now: Instant) -> Instant {
         let now = self.wait_for_room(now);
         self.transmit_some(now, TRANSMIT_MAX.max(self.shard.packets_until_served()));
-        self.wait_for_room(now);
+        self.wait_for_room(now)
     }
 
     fn transmit_some(&mut self, now: Instant, left: usize) {
@@ -243,7 +282,8 @@ impl Core {
         if self.can_transmit() {
             return Some(Instant::ZERO);
         }
-        let links = self.links.iter().filter_map(|opened| opened.link.poll_timeout());
+        let links = self.links.iter().flat_map(|l| [l.link.poll_timeout(), l.failed_until]);
+        let links = links.flatten();
         links.chain(self.shard.poll_timeout()).chain(self.outbox.deadline()).min()
     }
 
@@ -377,7 +417,7 @@ impl Runner {
         if let Some(fd) = link.poll_fd() {
             self.sleeper.watch(fd).map_err(OpenLinkError::Wait)?;
         }
-        core.links.push(OpenedLink { gid, link });
+        core.links.push(OpenedLink { gid, link, failed_until: None });
         Ok(())
     }
 
@@ -457,7 +497,7 @@ impl Runner {
     fn turn_if_free(&self, now: Instant) {
         if let Some(mut core) = self.core.try_lock() {
             let now = core.advance(now);
-            core.turn(now);
+            core.turn(now, &self.sleeper);
             self.release(core, now);
         }
     }
@@ -494,7 +534,7 @@ impl Runner {
     pub(super) fn background_round(&self, linger_nanos: u64) -> Round {
         let mut core = self.core.lock();
         let now = core.advance(Clock::now());
-        let more = core.turn(now);
+        let more = core.turn(now, &self.sleeper);
         let lease_end = self.lease_end(now);
         let lingers = now.nanos_since(core.last_packet) < linger_nanos;
         let round = match lease_end {
@@ -575,8 +615,15 @@ impl Runner {
         }
         let mut core = self.core.lock();
         let now = core.advance(Clock::now());
-        core.transmit_owed(now);
+        let now = core.transmit_owed(now);
         self.sleeper.forget_sockets();
-        core.links.clear();
+        let own = self.slot();
+        for OpenedLink { link, .. } in core.links.drain(..) {
+            // What is for other shards of this process is theirs; this one is no more.
+            link.close(now, &mut |path, bytes| match bytes.get(SLOT_OFFSET) {
+                Some(&slot) if slot != own => drop(forward(slot, path, bytes)),
+                _ => {}
+            });
+        }
     }
 }

@@ -108,6 +108,17 @@ impl Sleeper {
         Ok(())
     }
 
+    /// Lets go of a socket; does nothing for one that is not watched.
+    pub(super) fn forget(&self, socket: &Arc<OwnedFd>) {
+        let mut sockets = self.sockets.lock();
+        let Some(index) = sockets.iter().position(|known| Arc::ptr_eq(known, socket)) else {
+            return;
+        };
+        if let Err(error) = epoll::delete(&self.epoll, sockets.swap_remove(index)) {
+            tracing::error!(target: "rxe::net", %error, "cannot let go of a socket");
+        }
+    }
+
     /// Lets go of all sockets: one that is kept would go on receiving for nobody.
     pub(super) fn forget_sockets(&self) {
         for socket in self.sockets.lock().drain(..) {

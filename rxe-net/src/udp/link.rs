@@ -26,6 +26,8 @@ use crate::pcap::{Capture, CaptureBatch, CapturedPacket};
 const SEGMENT_LIMITS: [usize; 3] = [128, 64, 1];
 /// Messages that one round of receiving takes at most.
 const MAX_RECEIVE: usize = 32;
+/// Rounds of receiving while a link closes: more than a socket of the default size holds.
+const CLOSING_ROUNDS: usize = 64;
 /// Hints kept for the runtime; more are dropped, as ICMP itself is.
 const MAX_HINTS: usize = 64;
 /// Times that a send is repeated while ICMP errors that came before keep failing it.
@@ -76,7 +78,7 @@ pub struct UdpLink {
     gid: Gid,
     /// Declared before the membership, so that it is dropped before.
     receiver: Arc<OwnedFd>,
-    _membership: Membership,
+    membership: Membership,
     ring: RecvRing,
     checker: IcrcChecker,
     sockets: TxSockets,
@@ -127,7 +129,7 @@ impl UdpLink {
             config,
             gid: Gid::from_ip(address),
             receiver,
-            _membership: membership,
+            membership,
             ring: RecvRing::new(MAX_RECEIVE),
             checker: IcrcChecker::new(address),
             sockets: TxSockets::new(local, slot, buffers),
@@ -488,6 +490,26 @@ impl Link for UdpLink {
 
     fn poll_unreachable(&mut self) -> Option<Unreachable> {
         self.hints.pop_front()
+    }
+
+    fn close(self: Box<Self>, now: Instant, sink: &mut Sink<'_>) {
+        let Self { membership, receiver, mut ring, mut checker, mut counters, .. } = *self;
+        let (gid, capture) = (self.gid, self.capture);
+        let mut found = Vec::new();
+        let mut keep = |path: &Path, bytes: &[u8]| found.push((*path, bytes.to_vec()));
+        membership.leave(receiver, |fd| {
+            let mut capture = capture.as_ref().map(|capture| capture.batch(now));
+            for _ in 0..CLOSING_ROUNDS {
+                let Ok(count @ 1..) = ring.receive(fd, 0) else { break };
+                for index in 0..count {
+                    if let Some(message) = ring.message(index) {
+                        split(&message, gid, &mut checker, &mut counters, &mut capture, &mut keep);
+                    }
+                }
+            }
+        });
+        // Only now, when the lock of the group is free.
+        found.iter().for_each(|(path, bytes)| sink(path, bytes));
     }
 
     fn counters(&self) -> LinkCounters {

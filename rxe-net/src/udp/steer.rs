@@ -21,7 +21,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
@@ -122,6 +122,7 @@ struct Member {
 pub(super) struct Membership {
     address: SocketAddr,
     slot: u8,
+    has_left: bool,
 }
 
 impl Membership {
@@ -172,18 +173,35 @@ impl Membership {
                 }
             }
         }
-        Ok((Self { address, slot }, socket))
+        Ok((Self { address, slot, has_left: false }, socket))
     }
 }
 
-impl Drop for Membership {
-    fn drop(&mut self) {
+impl Membership {
+    /// Leaves the group, after `drain` has taken what has come to `socket`, the last handle.
+    ///
+    /// The program no longer names the socket by then. The lock is held throughout, so no two
+    /// members leave at once: what the kernel steers by an index that is no longer right comes to
+    /// one that is read, or will be drained.
+    pub(super) fn leave(mut self, socket: Arc<OwnedFd>, drain: impl FnOnce(BorrowedFd<'_>)) {
         let mut groups = GROUPS.lock();
-        let Some(groups) = groups.as_mut() else { return };
-        let Some(group) = groups.get_mut(&self.address) else { return };
-        let Some(index) = group.members.iter().position(|member| member.slot == self.slot) else {
+        let group = groups.as_ref().and_then(|groups| groups.get(&self.address));
+        if let Some(Err(error)) = group.map(|group| group.steer_past(self.slot)) {
+            tracing::warn!(address = %self.address, %error, "cannot renew the steering program");
+        }
+        drain(socket.as_fd());
+        drop(socket);
+        self.remove(&mut groups);
+    }
+
+    /// Closes the socket of this member, and renews the program.
+    fn remove(&mut self, groups: &mut Option<HashMap<SocketAddr, AddressGroup>>) {
+        if std::mem::replace(&mut self.has_left, true) {
             return;
-        };
+        }
+        let Some(groups) = groups else { return };
+        let Some(group) = groups.get_mut(&self.address) else { return };
+        let Some(index) = group.place(self.slot) else { return };
         // This closes the socket, and does as the kernel: the last moves into the freed place.
         group.members.swap_remove(index);
         if group.members.is_empty() {
@@ -195,14 +213,42 @@ impl Drop for Membership {
     }
 }
 
+impl Drop for Membership {
+    fn drop(&mut self) {
+        if !self.has_left {
+            self.remove(&mut GROUPS.lock());
+        }
+    }
+}
+
 impl AddressGroup {
+    /// The place of a slot in the group.
+    fn place(&self, slot: u8) -> Option<usize> {
+        self.members.iter().position(|member| member.slot == slot)
+    }
+
+    fn slots(&self) -> Vec<u8> {
+        self.members.iter().map(|member| member.slot).collect()
+    }
+
     /// Gives the group the program for its present order.
     fn steer(&self) -> io::Result<()> {
-        let slots: Vec<u8> = self.members.iter().map(|member| member.slot).collect();
-        match self.members.last() {
-            Some(member) => {
-                sys::attach_reuseport_program(member.socket.as_fd(), &steering_program(&slots))
+        self.attach(&steering_program(&self.slots()))
+    }
+
+    /// Gives the group a program that leaves out one of several members.
+    fn steer_past(&self, slot: u8) -> io::Result<()> {
+        match self.place(slot) {
+            Some(leaving) if self.members.len() > 1 => {
+                self.attach(&program_without(&self.slots(), leaving))
             }
+            _ => Ok(()),
+        }
+    }
+
+    fn attach(&self, program: &[libc::sock_filter]) -> io::Result<()> {
+        match self.members.last() {
+            Some(member) => sys::attach_reuseport_program(member.socket.as_fd(), program),
             None => Ok(()),
         }
     }
@@ -236,6 +282,21 @@ fn lock(address: SocketAddr) -> Result<UnixDatagram, BindError> {
 /// QPN. For any other slot it returns an index beyond the group: then the kernel takes its hash.
 /// A packet too short to have a slot goes to the first: a load out of bounds returns 0.
 fn steering_program(slots: &[u8]) -> Vec<libc::sock_filter> {
+    program(slots.iter().copied().zip(0..), u32::MAX)
+}
+
+/// As [`steering_program`], but nothing comes to the member at index `leaving`.
+///
+/// Everything for it, or for an unknown slot, comes to one whose index stays what it is when the
+/// member is gone, if there is one: not to the last.
+fn program_without(slots: &[u8], leaving: usize) -> Vec<libc::sock_filter> {
+    let others = || slots.iter().copied().zip(0..).filter(|(_, at)| *at as usize != leaving);
+    let heir = others().next().map_or(u32::MAX, |(_, index)| index);
+    program(others(), heir)
+}
+
+/// The program that returns the index of a packet's slot, and `other` for any other slot.
+fn program(places: impl Iterator<Item = (u8, u32)>, other: u32) -> Vec<libc::sock_filter> {
     let instruction =
         |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut program = vec![
@@ -244,12 +305,12 @@ fn steering_program(slots: &[u8]) -> Vec<libc::sock_filter> {
         instruction(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, 0, 0, 16),
     ];
     let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    for (index, slot) in slots.iter().enumerate() {
+    for (slot, index) in places {
         // Equal: go on to the return that follows; else skip it.
-        program.push(instruction(equal, 0, 1, u32::from(*slot)));
-        program.push(instruction(libc::BPF_RET | libc::BPF_K, 0, 0, index as u32));
+        program.push(instruction(equal, 0, 1, u32::from(slot)));
+        program.push(instruction(libc::BPF_RET | libc::BPF_K, 0, 0, index));
     }
-    program.push(instruction(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX));
+    program.push(instruction(libc::BPF_RET | libc::BPF_K, 0, 0, other));
     program
 }
 
@@ -288,5 +349,23 @@ mod tests {
             assert_eq!(run(&program, &packet), expected.map_or(u32::MAX, |index| index as u32));
         }
         assert_eq!(run(&program, &[0; 7]), 0);
+    }
+
+    #[test]
+    fn nothing_comes_to_a_member_that_leaves() {
+        let slots = [40, 50, 60];
+        for leaving in 0..3 {
+            let program = program_without(&slots, leaving);
+            for (slot, place) in [(40, Some(0)), (50, Some(1)), (60, Some(2)), (70, None)] {
+                let packet = [0x64, 0, 0xff, 0xff, 0xff, slot, 0xff, 0x12, 0x80];
+                let heir = if leaving == 0 { 1 } else { 0 };
+                let expected = place.filter(|place| *place != leaving).unwrap_or(heir);
+                assert_eq!(
+                    run(&program, &packet),
+                    expected as u32,
+                    "slot {slot}, {leaving} leaves"
+                );
+            }
+        }
     }
 }
