@@ -23,7 +23,7 @@ use rxe_core::wq::{RemoteAddr, SendData, SendFlags, SendOp, SendWr, Sge};
 use rxe_core::{CompletionQueue, Counter, Device, DeviceConfig, Instant, Port, QueuePair, Seed};
 use rxe_net::batch::TxBatch;
 use rxe_net::link::{Link, LinkCounters, Sink, TransmitReport};
-use rxe_net::memory::{Fabric, PortConfig};
+use rxe_net::memory::{Fabric, PortConfig, ReceiveLimits};
 use rxe_net::runtime::{Clock, MemoryLinks, OpenLink, OpenLinkError, Runner};
 use rxe_wire::hdr::{Bth, Reth};
 use rxe_wire::{Headers, Opcode, PKey, Psn, Qpn};
@@ -587,7 +587,11 @@ fn with_a_narrow_host() -> (Host, Host, Arc<Room>) {
 fn r40_read_responses_wait_for_room_and_nobody_asks_again() {
     const PACKETS: u32 = 300;
     let (fabric, room) = (Fabric::new(), Arc::new(Room::default()));
-    let ports = [1, 2].map(|n| fabric.add_port(PortConfig::numbered(n)).unwrap());
+    // Room at the peer for the whole answer: nothing is lost while this thread does not run.
+    let receive = ReceiveLimits { packets: PACKETS as usize, truesize: usize::MAX };
+    let ports = [1, 2].map(|number| {
+        fabric.add_port(PortConfig { receive, ..PortConfig::numbered(number) }).unwrap()
+    });
     let links = MemoryLinks { fabric: fabric.clone(), port: ports[1] };
     let host = Host::new(2, Arc::new(Narrow { links, room: room.clone() }), 1 << 20);
     let (gid, qpn) = (Gid::from_ip(address(1)), Qpn::new(0x07_0001));
@@ -622,11 +626,11 @@ fn r40_read_responses_wait_for_room_and_nobody_asks_again() {
 #[test]
 fn r40_what_waits_leaves_before_the_host_closes() {
     let (one, two, room) = with_a_narrow_host();
-    let bytes = two.fill(20 << 10, 5);
-    two.write(1, &one, 20 << 10);
+    let bytes = two.fill(12 << 10, 5);
+    two.write(1, &one, 12 << 10);
     two.runner.close();
     let start = StdInstant::now();
-    while one.bytes(20 << 10) != bytes {
+    while one.bytes(12 << 10) != bytes {
         assert!(start.elapsed() < LONG, "{} packets left", room.sent.load(Ordering::SeqCst));
         std::thread::sleep(Duration::from_micros(100));
     }
