@@ -322,35 +322,34 @@ fn build_answered(
     buf: &mut [u8],
 ) -> Result<usize, WcStatus> {
     let psn = started.first_psn.plus(packet);
-    let (opcode, RemoteAddr { addr: va, rkey }, swap_or_add, compare) = match wqe.op {
+    let xrceth = wqe.srqn.map(|srqn| Xrceth { srqn, reserved: 0 });
+    let begin =
+        |opcode| Headers { xrceth, ..Headers::new(header(cx, opcode, psn, 0, true, false)) };
+    let atomic = |opcode, RemoteAddr { addr: va, rkey }, swap_or_add, compare| Headers {
+        atomic: Some(AtomicEth { va, rkey, swap_or_add, compare }),
+        ..begin(opcode)
+    };
+    let headers = match wqe.op {
         SendOp::CompareSwap { remote, compare, swap } => {
-            (Opcode::RC_COMPARE_SWAP, remote, swap, compare)
+            atomic(Opcode::RC_COMPARE_SWAP, remote, swap, compare)
         }
-        SendOp::FetchAdd { remote, add } => (Opcode::RC_FETCH_ADD, remote, add, 0),
-        SendOp::Read { remote } => {
-            return build_read(cx, wqe, remote, started, packet, count, buf);
-        }
-        SendOp::AtomicWrite { .. } => return build_data(cx, wqe, started, packet, true, buf),
+        SendOp::FetchAdd { remote, add } => atomic(Opcode::RC_FETCH_ADD, remote, add, 0),
         SendOp::Flush { remote, length, placement, level } => {
-            let bth = header(cx, Opcode::RC_FLUSH, psn, 0, true, false);
             let selectivity = match level {
                 FlushLevel::Range => FlushSelectivity::Range,
                 FlushLevel::Region => FlushSelectivity::MemoryRegion,
             };
             let feth = Some(Feth { placement, selectivity, reserved: 0 });
             let reth = Some(Reth { va: remote.addr, rkey: remote.rkey, len: length });
-            let xrceth = wqe.srqn.map(|srqn| Xrceth { srqn, reserved: 0 });
-            let headers = Headers { xrceth, feth, reth, ..Headers::new(bth) };
-            return headers.write(buf).map_err(|_| WcStatus::GeneralErr);
+            Headers { feth, reth, ..begin(Opcode::RC_FLUSH) }
         }
+        SendOp::Read { remote } => {
+            return build_read(cx, wqe, remote, started, packet, count, buf);
+        }
+        SendOp::AtomicWrite { .. } => return build_data(cx, wqe, started, packet, true, buf),
         _ => return Err(WcStatus::LocQpOpErr),
     };
-    let bth = header(cx, opcode, psn, 0, true, false);
-    let atomic = AtomicEth { va, rkey, swap_or_add, compare };
-    let headers = write_headers(buf, &bth, wqe.srqn, None, None).ok_or(WcStatus::GeneralErr)?;
-    let rest = buf.get_mut(headers..).ok_or(WcStatus::GeneralErr)?;
-    atomic.write(rest).map_err(|_| WcStatus::GeneralErr)?;
-    Ok(headers + AtomicEth::LEN)
+    headers.write(buf).map_err(|_| WcStatus::GeneralErr)
 }
 
 /// Writes a READ request for `count` packets from `packet` on (R1).
