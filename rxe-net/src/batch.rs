@@ -169,13 +169,12 @@ impl TxBatch {
     pub fn commit_run(&mut self, run: &TransmitRun) {
         let TransmitRun { first, count, last_len } = *run;
         let stride = first.len + ICRC_LEN;
-        let (Some(before_last), true) = (count.checked_sub(1), last_len <= first.len) else {
-            return self.commit(first);
-        };
+        let before_last = count.saturating_sub(1);
         let offset_of_last = self.end + before_last as usize * stride;
         let end = offset_of_last + last_len + ICRC_LEN;
         assert!(
             first.len <= Self::MAX_PACKET
+                && last_len <= first.len
                 && end <= self.bytes.len()
                 && self.packets.len() + count as usize <= Self::MAX_PACKETS,
             "a run without room: {count} packets of {} bytes",
@@ -217,15 +216,7 @@ impl TxBatch {
     /// When the packet is longer than [`Self::MAX_PACKET`] or there was no room: a bug of the
     /// writer, which cannot have written it.
     pub fn commit(&mut self, transmit: Transmit) {
-        let len = transmit.len;
-        assert!(
-            len <= Self::MAX_PACKET && self.has_room(len),
-            "a packet without room: {len} bytes"
-        );
-        let packet = self.packet(transmit);
-        self.packets.push(packet);
-        self.end += len + ICRC_LEN;
-        self.run.push(len + ICRC_LEN);
+        self.commit_run(&TransmitRun { first: transmit, count: 1, last_len: transmit.len });
     }
 
     /// Appends a packet kept elsewhere, `bytes` from BTH to pad; false when there is no room.

@@ -43,10 +43,10 @@ impl<'a> RunBuf<'a> {
 
     /// Space for the next packet, if there may be one: as much as the first one has.
     pub(crate) fn next(&mut self) -> Option<&mut [u8]> {
-        if self.room_for(0) == 0 {
+        if self.last_len < self.len || self.count >= self.max {
             return None;
         }
-        self.buf.get_mut(self.next..self.next + self.len)
+        self.buf.get_mut(self.next..self.next + self.len + self.gap)?.get_mut(..self.len)
     }
 
     /// Takes the first `len` bytes of [`Self::next`] as a packet.
