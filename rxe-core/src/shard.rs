@@ -124,8 +124,8 @@ impl Shard {
     ///
     /// # Errors
     ///
-    /// [`CreateQpError`] when the service is not supported, a capacity is above the device's limit,
-    /// or `max_qp` is reached.
+    /// [`CreateQpError`] when the device is lost, something is missing or does not fit the service,
+    /// a capacity is above the device's limit, the port's QP1 is taken, or `max_qp` is reached.
     pub fn create_qp(&mut self, init: QpInit) -> Result<Arc<QueuePair>, CreateQpError> {
         if self.device.has_failed() {
             return Err(CreateQpError::DeviceLost);
