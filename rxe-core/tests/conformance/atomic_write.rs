@@ -5,18 +5,11 @@ use rxe_core::qp::QpState;
 use rxe_core::wc::WcOpcode;
 use rxe_core::wq::{PostSendError, RemoteAddr, SendData, SendFlags, SendOp, SendWr};
 use rxe_core::{AsyncEvent, Counter, errno};
-use rxe_wire::{NakCode, RKey};
+use rxe_wire::RKey;
 
 use crate::script::*;
 
-const INVALID: NakCode = NakCode::InvalidRequest;
-const ACCESS: NakCode = NakCode::RemoteAccessError;
-const OPERATION: NakCode = NakCode::RemoteOperationalError;
 const BYTES: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
-
-fn inbox(s: &Script) -> RemoteAddr {
-    s.host.remote(INBOX)
-}
 
 fn write(wr_id: u64, data: SendData<'_>) -> SendWr<'_> {
     let op = SendOp::AtomicWrite { remote: far(0) };

@@ -9,14 +9,6 @@ use rxe_wire::{LKey, NakCode, RKey};
 
 use crate::script::*;
 
-const INVALID: NakCode = NakCode::InvalidRequest;
-const ACCESS: NakCode = NakCode::RemoteAccessError;
-const OPERATION: NakCode = NakCode::RemoteOperationalError;
-
-fn inbox(s: &Script) -> RemoteAddr {
-    s.host.remote(INBOX)
-}
-
 #[test]
 fn the_responder_swaps_if_equal_and_adds_wrapping() {
     let mut s = Script::rts();

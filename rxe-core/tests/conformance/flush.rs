@@ -6,13 +6,11 @@ use rxe_core::mem::{AccessFlags, DmaBuf, RegMrError};
 use rxe_core::wc::WcOpcode;
 use rxe_core::wq::{FlushLevel, PostSendError, RemoteAddr, SendData, SendFlags, SendOp, SendWr};
 use rxe_core::{AsyncEvent, Counter};
+use rxe_wire::RKey;
 use rxe_wire::hdr::{FlushPlacement, FlushSelectivity};
-use rxe_wire::{NakCode, RKey};
 
 use crate::script::*;
 
-const INVALID: NakCode = NakCode::InvalidRequest;
-const ACCESS: NakCode = NakCode::RemoteAccessError;
 const VISIBLE: FlushPlacement = FlushPlacement::GLOBAL_VISIBILITY;
 const PERSISTENT: FlushPlacement = FlushPlacement::PERSISTENCE;
 const ALLOWED: AccessFlags = AccessFlags::REMOTE_WRITE

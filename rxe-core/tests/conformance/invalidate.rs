@@ -5,12 +5,10 @@ use rxe_core::mem::MrKeys;
 use rxe_core::qp::QpState;
 use rxe_core::wc::{WcFlags, WcOpcode};
 use rxe_core::wq::{SendFlags, SendOp};
-use rxe_wire::{NakCode, RKey};
+use rxe_wire::RKey;
 
 use crate::registration::{at, mapped, register, renewed};
 use crate::script::*;
-
-const ACCESS: NakCode = NakCode::RemoteAccessError;
 
 /// A script with a valid region for fast registration.
 fn valid() -> (Script, MrKeys) {

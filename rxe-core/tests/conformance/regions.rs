@@ -8,12 +8,11 @@ use rxe_core::mem::{
     ReregMrError,
 };
 use rxe_core::wq::{SendData, SendFlags, SendOp, SendWr, Sge};
-use rxe_wire::{LKey, NakCode};
+use rxe_wire::LKey;
 
 use crate::registration::{at, mapped, renewed};
 use crate::script::*;
 
-const ACCESS: NakCode = NakCode::RemoteAccessError;
 const ALL: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_READ)

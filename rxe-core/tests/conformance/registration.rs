@@ -8,11 +8,10 @@ use rxe_core::mem::{AccessFlags, DmaBuf, MapMrError, MrKeys, PAGE_SIZE, RegMrErr
 use rxe_core::qp::QpState;
 use rxe_core::wc::WcOpcode;
 use rxe_core::wq::{RemoteAddr, SendOp};
-use rxe_wire::{NakCode, RKey};
+use rxe_wire::RKey;
 
 use crate::script::*;
 
-const ACCESS: NakCode = NakCode::RemoteAccessError;
 const ALL: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_READ)

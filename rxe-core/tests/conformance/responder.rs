@@ -5,17 +5,9 @@ use rxe_core::qp::{QpAttr, QpAttrMask, QpState};
 use rxe_core::wc::{WcFlags, WcOpcode};
 use rxe_core::wq::{RecvWr, RemoteAddr, Sge};
 use rxe_core::{AsyncEvent, Counter};
-use rxe_wire::{LKey, NakCode, RKey};
+use rxe_wire::{LKey, RKey};
 
 use crate::script::*;
-
-const INVALID: NakCode = NakCode::InvalidRequest;
-const ACCESS: NakCode = NakCode::RemoteAccessError;
-const OPERATION: NakCode = NakCode::RemoteOperationalError;
-
-fn inbox(s: &Script) -> RemoteAddr {
-    s.host.remote(INBOX)
-}
 
 #[test]
 fn a_send_goes_into_the_oldest_receive() {

@@ -685,6 +685,18 @@ pub const LANDING: usize = 0x4_0000;
 /// Where receives and WRITEs of the peer put their bytes.
 pub const INBOX: usize = 0x8_0000;
 
+/// What refuses a request that is malformed or not allowed.
+pub const INVALID: NakCode = NakCode::InvalidRequest;
+/// What refuses an access to memory.
+pub const ACCESS: NakCode = NakCode::RemoteAccessError;
+/// What refuses a request that fails on the responder's side.
+pub const OPERATION: NakCode = NakCode::RemoteOperationalError;
+
+/// The host's [`INBOX`], as its peer addresses it.
+pub fn inbox(s: &Script) -> RemoteAddr {
+    s.host.remote(INBOX)
+}
+
 pub use WcStatus::{
     BadRespErr, LocAccessErr, LocLenErr, LocProtErr, LocQpOpErr, MwBindErr, RemAccessErr,
     RemInvReqErr, RemOpErr, RetryExcErr, RnrRetryExcErr, Success, WrFlushErr,

@@ -9,12 +9,11 @@ use rxe_core::pd::PdId;
 use rxe_core::qp::QpState;
 use rxe_core::wc::WcOpcode;
 use rxe_core::wq::{SendData, SendFlags, SendOp, SendWr, Sge};
-use rxe_wire::{LKey, NakCode, RKey};
+use rxe_wire::{LKey, RKey};
 
 use crate::registration::{at, mapped, register, renewed};
 use crate::script::*;
 
-const ACCESS: NakCode = NakCode::RemoteAccessError;
 const WRITE: AccessFlags = AccessFlags::REMOTE_WRITE;
 const READ: AccessFlags = AccessFlags::REMOTE_READ;
 

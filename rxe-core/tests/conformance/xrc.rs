@@ -16,8 +16,6 @@ use rxe_wire::NakCode;
 
 use crate::script::*;
 
-const INVALID: NakCode = NakCode::InvalidRequest;
-
 /// A script whose QP is an initiator in RTS.
 fn initiator() -> Script {
     let mut s = Script::reset(|_| {});
