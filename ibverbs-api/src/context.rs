@@ -5,8 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gid_table::populate::{LinkGidTypes, sync, wanted_gids};
-use gid_table::{Gid, GidEntry, GidTable, QueryGidTableError};
+use gid_table::{Gid, GidEntry, QueryGidTableError};
 use rand_core::{OsRng, TryRngCore};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::config::{DeviceConfig, Seed};
@@ -78,17 +77,11 @@ impl Context {
             Some(seed) => seed,
             None => random_seed().map_err(os)?,
         };
-        let mut gids = GidTable::new(1, GidTable::DEFAULT_CAPACITY);
-        let report = sync(&mut gids, &wanted_gids(device.interface(), LinkGidTypes::V2));
-        for refused in report.refused {
-            tracing::warn!(target: "rxe::gid", device = device.name(), %refused, "GID left out");
-        }
         let active_mtu = active_mtu(device.interface()).unwrap_or(Mtu::M256);
         let OpenOptions { limits, congestion, .. } = *options;
         let config = DeviceConfig { seed, limits, congestion };
-        let interface = device.interface();
-        let port = Port::new(gids, active_mtu);
-        let port = if interface.up && interface.running { port } else { port.down() };
+        let port = Port::new(device.gid_table(), active_mtu);
+        let port = if device.is_active() { port } else { port.down() };
         let core = CoreDevice::new(config, vec![port]);
         let event_fd = Arc::new(EventFd::new().map_err(os)?);
         core.events().set_waker(event_fd.clone());

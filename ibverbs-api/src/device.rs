@@ -1,7 +1,8 @@
 //! Devices: one for each interface that is up and has an address.
 
-use gid_table::InterfaceInfo;
 use gid_table::eui64;
+use gid_table::populate::{LinkGidTypes, sync, wanted_gids};
+use gid_table::{GidTable, InterfaceInfo};
 use rxe_core::config::{CongestionConfig, Limits, Seed};
 use rxe_core::qp::Mtu;
 use rxe_net::host;
@@ -9,6 +10,7 @@ use rxe_net::runtime::LinkOptions;
 
 use crate::context::Context;
 use crate::error::{DeviceError, OpenError};
+use crate::selection::{DeviceSelection, SelectError};
 
 /// An RDMA device (`struct ibv_device`): an interface of this host, not opened yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,14 +51,26 @@ impl OpenOptions {
     }
 }
 
-/// The RDMA devices of this host (`ibv_get_device_list`): `rxe_` and the name of the interface.
+/// The RDMA devices of this host (`ibv_get_device_list`): `rxe_` and the name of the interface, or
+/// those that `URXE_DEVICES` names ([`DeviceSelection`]).
 ///
 /// An interface counts when it is up, has an address, and an MTU that leaves room for packets.
 ///
 /// # Errors
 ///
-/// [`DeviceError::Host`] when the host does not tell its interfaces.
+/// [`DeviceError`] when the host does not tell its interfaces, or `URXE_DEVICES` is no good.
 pub fn devices() -> Result<Vec<Device>, DeviceError> {
+    let all = all_devices()?;
+    let Some(selection) = DeviceSelection::from_env()? else { return Ok(all) };
+    selection.select(&all).map_err(|error| match error {
+        SelectError::Missing(name) => {
+            DeviceError::NoSuchDevice { name, known: all.into_iter().map(|d| d.name).collect() }
+        }
+        SelectError::Wrong(error) => error.into(),
+    })
+}
+
+fn all_devices() -> Result<Vec<Device>, DeviceError> {
     let usable = |interface: &InterfaceInfo| {
         interface.up && !interface.addrs.is_empty() && active_mtu(interface).is_some()
     };
@@ -107,6 +121,27 @@ impl Device {
         }
     }
 
+    /// The same device under another name.
+    pub(crate) fn renamed(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// Whether packets can be sent and received: the interface is up and has a carrier.
+    pub(crate) fn is_active(&self) -> bool {
+        self.interface.up && self.interface.running
+    }
+
+    /// The GIDs of its port, as they are at the moment of opening it.
+    pub(crate) fn gid_table(&self) -> GidTable {
+        let mut gids = GidTable::new(1, GidTable::DEFAULT_CAPACITY);
+        let report = sync(&mut gids, &wanted_gids(&self.interface, LinkGidTypes::V2));
+        for refused in report.refused {
+            tracing::warn!(target: "rxe::gid", device = self.name, %refused, "GID left out");
+        }
+        gids
+    }
+
     /// Opens it with the defaults (`ibv_open_device`).
     ///
     /// # Errors
@@ -124,4 +159,19 @@ impl Device {
     pub fn open_with(&self, options: OpenOptions) -> Result<Context, OpenError> {
         Context::open(self, options)
     }
+}
+
+/// A device for tests of this crate: its interface is up, and has the address 10.0.0.ifindex.
+#[cfg(test)]
+pub(crate) fn test_device(interface: &str, ifindex: u8) -> Device {
+    let interface = InterfaceInfo {
+        name: interface.to_owned(),
+        ifindex: ifindex.into(),
+        mac: Some([0x52, 0x54, 0, 0, 0, ifindex]),
+        mtu: 1500,
+        up: true,
+        running: true,
+        addrs: vec![[10, 0, 0, ifindex].into()],
+    };
+    Device { name: format!("rxe_{}", interface.name), interface }
 }

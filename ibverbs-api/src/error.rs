@@ -9,6 +9,8 @@ use rxe_net::runtime::{OptionsError, StartError};
 use rxe_wire::Qpn;
 use thiserror::Error;
 
+use crate::selection::SelectionError;
+
 /// Why a device cannot be found.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -16,6 +18,9 @@ pub enum DeviceError {
     /// The host does not say which interfaces it has.
     #[error(transparent)]
     Host(#[from] HostError),
+    /// `URXE_DEVICES` is no good.
+    #[error("URXE_DEVICES: {0}")]
+    Selection(#[from] SelectionError),
     /// There is no such device.
     #[error("there is no RDMA device {name:?}; there {}", list(known))]
     NoSuchDevice {
@@ -31,6 +36,7 @@ impl DeviceError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Host(error) => error.errno(),
+            Self::Selection(error) => error.errno(),
             Self::NoSuchDevice { .. } => rxe_core::errno::ENODEV,
         }
     }

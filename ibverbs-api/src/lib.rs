@@ -108,7 +108,9 @@ mod mr;
 mod mw;
 mod pd;
 mod qp;
+mod selection;
 mod srq;
+pub mod sysfs;
 mod td;
 mod xrc;
 
@@ -128,6 +130,7 @@ pub use mr::{MemoryRegion, NullRegion, Rereg};
 pub use mw::MemoryWindow;
 pub use pd::ProtectionDomain;
 pub use qp::{ConnectAttr, QpInit, QueuePair};
+pub use selection::{DEVICES_VARIABLE, DeviceSelection, SelectionError};
 pub use srq::SharedReceiveQueue;
 pub use td::ThreadDomain;
 pub use xrc::XrcDomain;

@@ -1,0 +1,198 @@
+//! `URXE_DEVICES`: which devices there are, in which order, and under which names.
+
+use std::env;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::device::Device;
+
+/// The environment variable with a [`DeviceSelection`].
+pub const DEVICES_VARIABLE: &str = "URXE_DEVICES";
+
+/// The longest name of a device, in bytes (`IBV_SYSFS_NAME_MAX`, less the end of the text).
+const NAME_LEN_MAX: usize = 63;
+
+/// A choice among the devices of this host: `NAME[=INTERFACE],...`.
+///
+/// NAME alone is the name of a device (`rxe_eth0`) or of its interface (`eth0`). `NAME=INTERFACE`
+/// gives the device of that interface another name, for programs that want to see `mlx5_0`. The
+/// devices come in the order given, and many programs take the first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceSelection {
+    wanted: Vec<Wanted>,
+}
+
+/// One device of a selection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Wanted {
+    /// A new name for it.
+    name: Option<String>,
+    /// The device or interface that is meant.
+    of: String,
+}
+
+/// Why a selection of devices is no good.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum SelectionError {
+    /// It is not of the form `NAME[=INTERFACE],...`.
+    #[error(
+        "{part:?} names no device: write NAME, INTERFACE or NAME=INTERFACE, with commas between"
+    )]
+    Form {
+        /// The part that is wrong.
+        part: String,
+    },
+    /// A name that no device can have.
+    #[error(
+        "{name:?} can be no name of a device: take 1 to {NAME_LEN_MAX} letters, digits, and the \
+         signs . _ -"
+    )]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// Two devices would have one name.
+    #[error("two devices would be called {name:?}: give one of them another name")]
+    SameName {
+        /// The name.
+        name: String,
+    },
+    /// One interface is named twice.
+    #[error("{device} is named twice: an interface is one device")]
+    Twice {
+        /// The device.
+        device: String,
+    },
+    /// `URXE_DEVICES` is not UTF-8.
+    #[error("the value is not UTF-8: device names are")]
+    NotUnicode,
+}
+
+impl SelectionError {
+    /// The errno for a caller in C: `EINVAL`.
+    pub fn errno(&self) -> i32 {
+        rxe_core::errno::EINVAL
+    }
+}
+
+/// Why a selection finds no devices.
+#[derive(Debug)]
+pub(crate) enum SelectError {
+    /// There is nothing of this name.
+    Missing(String),
+    /// The selection contradicts itself.
+    Wrong(SelectionError),
+}
+
+impl DeviceSelection {
+    /// What `URXE_DEVICES` says; `None` when it is unset or empty: all devices, in their order.
+    ///
+    /// # Errors
+    ///
+    /// [`SelectionError`], which says what would be right.
+    pub fn from_env() -> Result<Option<Self>, SelectionError> {
+        match env::var(DEVICES_VARIABLE) {
+            Err(env::VarError::NotPresent) => Ok(None),
+            Err(env::VarError::NotUnicode(_)) => Err(SelectionError::NotUnicode),
+            Ok(text) if text.is_empty() => Ok(None),
+            Ok(text) => text.parse().map(Some),
+        }
+    }
+
+    /// The devices meant, out of `all`, with their new names.
+    pub(crate) fn select(&self, all: &[Device]) -> Result<Vec<Device>, SelectError> {
+        let mut chosen: Vec<Device> = Vec::with_capacity(self.wanted.len());
+        for Wanted { name, of } in &self.wanted {
+            let is_meant = |device: &&Device| device.name() == of || device.interface().name == *of;
+            let found = all.iter().find(is_meant);
+            let found = found.ok_or_else(|| SelectError::Missing(of.clone()))?;
+            if chosen.iter().any(|other| other.interface() == found.interface()) {
+                let device = found.name().to_owned();
+                return Err(SelectError::Wrong(SelectionError::Twice { device }));
+            }
+            let device = match name {
+                Some(name) => found.clone().renamed(name),
+                None => found.clone(),
+            };
+            if chosen.iter().any(|other| other.name() == device.name()) {
+                let name = device.name().to_owned();
+                return Err(SelectError::Wrong(SelectionError::SameName { name }));
+            }
+            chosen.push(device);
+        }
+        Ok(chosen)
+    }
+}
+
+impl FromStr for DeviceSelection {
+    type Err = SelectionError;
+
+    fn from_str(text: &str) -> Result<Self, SelectionError> {
+        Ok(Self { wanted: text.split(',').map(parse_wanted).collect::<Result<_, _>>()? })
+    }
+}
+
+fn parse_wanted(part: &str) -> Result<Wanted, SelectionError> {
+    let (name, of) = match part.split_once('=') {
+        Some((name, of)) => (Some(name), of),
+        None => (None, part),
+    };
+    if of.is_empty() {
+        return Err(SelectionError::Form { part: part.to_owned() });
+    }
+    // The name becomes a folder of the generated sysfs tree: nothing in it may lead elsewhere.
+    if let Some(name) = name.filter(|name| !is_name(name)) {
+        return Err(SelectionError::Name { name: name.to_owned() });
+    }
+    Ok(Wanted { name: name.map(str::to_owned), of: of.to_owned() })
+}
+
+fn is_name(name: &str) -> bool {
+    let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(is_fine) && !name.starts_with('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::test_device;
+
+    fn names(selection: &str) -> Result<Vec<(String, String)>, String> {
+        let all = [test_device("lo", 1), test_device("eth0", 2), test_device("eth1", 3)];
+        let selection: DeviceSelection = selection.parse().map_err(|error| format!("{error}"))?;
+        let chosen = selection.select(&all).map_err(|error| match error {
+            SelectError::Missing(name) => format!("missing {name}"),
+            SelectError::Wrong(error) => error.to_string(),
+        })?;
+        let name = |device: Device| (device.name().to_owned(), device.interface().name.clone());
+        Ok(chosen.into_iter().map(name).collect())
+    }
+
+    #[test]
+    fn devices_come_in_the_order_given_under_the_names_given() {
+        let pair = |name: &str, of: &str| (name.to_owned(), of.to_owned());
+        assert_eq!(names("rxe_eth1,lo"), Ok(vec![pair("rxe_eth1", "eth1"), pair("rxe_lo", "lo")]));
+        assert_eq!(names("mlx5_0=eth0"), Ok(vec![pair("mlx5_0", "eth0")]));
+        assert_eq!(names("a=rxe_lo,eth0"), Ok(vec![pair("a", "lo"), pair("rxe_eth0", "eth0")]));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told() {
+        assert_eq!(names("wlan0"), Err("missing wlan0".to_owned()));
+        for (selection, said) in [
+            ("", "names no device"),
+            ("lo,", "names no device"),
+            ("a=", "names no device"),
+            ("=lo", "can be no name"),
+            ("../x=lo", "can be no name"),
+            ("..=lo", "can be no name"),
+            ("lo,rxe_lo", "named twice"),
+            ("a=lo,a=eth0", "would be called \"a\""),
+        ] {
+            let error = names(selection).expect_err(selection);
+            assert!(error.contains(said), "{selection}: {error}");
+        }
+    }
+}
