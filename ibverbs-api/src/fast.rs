@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rxe_core::mem::{AccessFlags, DmaBuf, MapMrError, MrKeys, RegMrError};
+use rxe_core::mem::{AccessFlags, IntoBacking, MapMrError, MrKeys, RegMrError};
 use rxe_core::wq::SendOp;
 use rxe_wire::{LKey, RKey};
 
@@ -46,7 +46,7 @@ impl FastRegion {
         self.current().rkey
     }
 
-    /// Maps the bytes `range` of a buffer to it, under the addresses from `iova` on
+    /// Maps the bytes `range` of `memory` to it, under the addresses from `iova` on
     /// (`ib_map_mr_sg`).
     ///
     /// # Errors
@@ -54,15 +54,16 @@ impl FastRegion {
     /// [`MapMrError`] when it is valid, or is made for fewer pages.
     pub fn map(
         &self,
-        buffer: &Arc<DmaBuf>,
+        memory: impl IntoBacking,
         range: Range<usize>,
         iova: u64,
     ) -> Result<(), MapMrError> {
-        let (offset, size) = (range.start, buffer.len());
+        let memory = memory.into_backing();
+        let (offset, size) = (range.start, memory.len());
         let out_of_bounds = RegMrError::OutOfBounds { offset, length: 0, size };
         let length = range.end.checked_sub(range.start).ok_or(out_of_bounds)? as u64;
-        let memory = self.pd.context.core.memory();
-        memory.map_mr(self.current(), buffer.clone(), offset, length, iova)
+        let table = self.pd.context.core.memory();
+        table.map_mr(self.current(), memory, offset, length, iova)
     }
 
     /// The request that makes it valid (`IB_WR_REG_MR`), and the key that it has then: the one it

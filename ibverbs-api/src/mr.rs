@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rxe_core::mem::{
-    AccessFlags, DeregMrError, DmaBuf, Mapping, MrKeys, MwBind, RegMrError, ReregMr, ReregMrError,
+    AccessFlags, Backing, DeregMrError, Mapping, MrKeys, MwBind, RegMrError, ReregMr, ReregMrError,
 };
 use rxe_core::wq::{RemoteAddr, Sge};
 use rxe_wire::{LKey, RKey};
@@ -13,7 +13,7 @@ use crate::dm::DeviceMemory;
 use crate::error::InUse;
 use crate::pd::{PdInner, ProtectionDomain};
 
-/// A registered buffer, or a part of one (`struct ibv_mr`).
+/// Registered memory: a buffer, or a part of one (`struct ibv_mr`).
 ///
 /// Dropping it ends the registration, after the copies under way: work requests and peers that
 /// still use its keys get errors, and so do those that use windows bound to it. The buffer lives on
@@ -21,7 +21,7 @@ use crate::pd::{PdInner, ProtectionDomain};
 #[derive(Debug)]
 pub struct MemoryRegion {
     pd: Arc<PdInner>,
-    buffer: Arc<DmaBuf>,
+    buffer: Arc<dyn Backing>,
     len: usize,
     iova: u64,
     access: AccessFlags,
@@ -46,7 +46,7 @@ impl Drop for MemoryRegion {
 #[derive(Clone, Debug, Default)]
 pub struct Rereg<'a> {
     /// Another buffer, under its own addresses, or from 0 on if the region is zero-based.
-    pub buffer: Option<Arc<DmaBuf>>,
+    pub buffer: Option<Arc<dyn Backing>>,
     /// Another protection domain.
     pub pd: Option<&'a ProtectionDomain>,
     /// Other access.
@@ -56,7 +56,7 @@ pub struct Rereg<'a> {
 impl MemoryRegion {
     pub(crate) fn new(
         pd: Arc<PdInner>,
-        buffer: Arc<DmaBuf>,
+        buffer: Arc<dyn Backing>,
         range: Range<usize>,
         iova: u64,
         access: AccessFlags,
@@ -132,7 +132,7 @@ impl MemoryRegion {
     }
 
     /// The buffer: read and write it at any time.
-    pub fn buffer(&self) -> &Arc<DmaBuf> {
+    pub fn buffer(&self) -> &Arc<dyn Backing> {
         &self.buffer
     }
 

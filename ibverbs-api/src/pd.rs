@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rxe_core::ah::{CreateAhError, address_from_header};
 use rxe_core::device::AllocPdError;
 use rxe_core::error::CreateQpError;
-use rxe_core::mem::{AccessFlags, DmaBuf, MwType, RegMrError};
+use rxe_core::mem::{AccessFlags, IntoBacking, MwType, RegMrError};
 use rxe_core::pd::PdId;
 use rxe_core::qp::AddressVector;
 use rxe_core::srq::{SrqAttr, SrqError};
@@ -76,51 +76,53 @@ impl ProtectionDomain {
         Ok(Self { inner: Arc::new(PdInner { context, id: self.inner.id, parent }) })
     }
 
-    /// Registers a buffer under its own addresses (`ibv_reg_mr`).
+    /// Registers memory under its own addresses (`ibv_reg_mr`): a [`DmaBuf`](crate::DmaBuf), or
+    /// memory that somebody else owns, as a [`UserMemory`](crate::UserMemory).
     ///
     /// # Errors
     ///
     /// [`RegMrError`] when the access flags contradict each other or `max_mr` is reached.
     pub fn register(
         &self,
-        buffer: impl Into<Arc<DmaBuf>>,
+        memory: impl IntoBacking,
         access: AccessFlags,
     ) -> Result<MemoryRegion, RegMrError> {
-        let buffer = buffer.into();
-        let iova = buffer.addr();
-        self.register_at(buffer, iova, access)
+        let memory = memory.into_backing();
+        let iova = memory.addr();
+        self.register_at(memory, iova, access)
     }
 
-    /// Registers a buffer under the addresses from `iova` on (`ibv_reg_mr_iova`).
+    /// Registers memory under the addresses from `iova` on (`ibv_reg_mr_iova2`).
     ///
     /// # Errors
     ///
     /// As [`Self::register`], and when the addresses would wrap.
     pub fn register_at(
         &self,
-        buffer: impl Into<Arc<DmaBuf>>,
+        memory: impl IntoBacking,
         iova: u64,
         access: AccessFlags,
     ) -> Result<MemoryRegion, RegMrError> {
-        let buffer = buffer.into();
-        let range = 0..buffer.len();
-        MemoryRegion::new(self.inner.clone(), buffer, range, iova, access)
+        let memory = memory.into_backing();
+        let range = 0..memory.len();
+        self.register_range(memory, range, iova, access)
     }
 
-    /// Registers a part of a buffer under the addresses from `iova` on, or, with
+    /// Registers a part of some memory under the addresses from `iova` on, or, with
     /// [`AccessFlags::ZERO_BASED`], from 0 on.
     ///
     /// # Errors
     ///
-    /// As [`Self::register_at`], and when the buffer does not have the range.
+    /// As [`Self::register_at`], and when the memory does not have the range.
     pub fn register_range(
         &self,
-        buffer: impl Into<Arc<DmaBuf>>,
+        memory: impl IntoBacking,
         range: Range<usize>,
         iova: u64,
         access: AccessFlags,
     ) -> Result<MemoryRegion, RegMrError> {
-        MemoryRegion::new(self.inner.clone(), buffer.into(), range, iova, access)
+        let memory = memory.into_backing();
+        MemoryRegion::new(self.inner.clone(), memory, range, iova, access)
     }
 
     /// Registers a part of device memory; its addresses count from 0 (`ibv_reg_dm_mr`).

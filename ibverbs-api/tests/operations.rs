@@ -5,12 +5,13 @@
 mod common;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use common::*;
 use ibverbs_api::*;
 
 /// A number in a buffer.
-fn word(buffer: &DmaBuf, offset: usize) -> u64 {
+fn word(buffer: &Arc<dyn Backing>, offset: usize) -> u64 {
     buffer.load_u64(offset).unwrap()
 }
 
@@ -106,11 +107,11 @@ fn fast_registration_and_both_ways_to_end_it() {
     let bytes = pattern(6000, 3);
     let from = one.register(8192);
     from.buffer().write_at(0, &bytes).unwrap();
-    let buffer = std::sync::Arc::new(DmaBuf::zeroed(16_384));
+    let buffer: Arc<dyn Backing> = Arc::new(DmaBuf::zeroed(16_384));
     let region = two.pd.alloc_mr(2).unwrap();
     let mut keys = HashSet::new();
     for round in 0..20_usize {
-        region.map(&buffer, round..round + 6000, 0x1000).unwrap();
+        region.map(buffer.clone(), round..round + 6000, 0x1000).unwrap();
         let (register, rkey) = region.registration(ALL);
         assert!(keys.insert(rkey), "a key of its own each time");
         local(&two, register);
@@ -133,10 +134,10 @@ fn fast_registration_and_both_ways_to_end_it() {
         }
     }
     refused(&one, &from, RemoteAddr { addr: 0x1000, rkey: region.key() });
-    let long = region.map(&buffer, 0..8193, 0).unwrap_err();
+    let long = region.map(buffer.clone(), 0..8193, 0).unwrap_err();
     assert!(matches!(long, MapMrError::TooLong { .. }), "{long}");
     #[expect(clippy::reversed_empty_ranges, reason = "what a caller must not do")]
-    let backwards = region.map(&buffer, 2..1, 0).unwrap_err();
+    let backwards = region.map(buffer.clone(), 2..1, 0).unwrap_err();
     assert!(matches!(backwards, MapMrError::Range(RegMrError::OutOfBounds { .. })));
 }
 
@@ -212,7 +213,7 @@ fn regions_are_changed_in_place() {
     write(region.remote_addr(0));
     one.done();
     assert_eq!(read(&first_buffer, 0, 64), [7; 64]);
-    let buffer = std::sync::Arc::new(DmaBuf::zeroed(128));
+    let buffer: Arc<dyn Backing> = Arc::new(DmaBuf::zeroed(128));
     region.reregister(Rereg { buffer: Some(buffer.clone()), ..Rereg::default() }).unwrap();
     assert_ne!(region.rkey(), first_key);
     assert_eq!((region.len(), region.addr()), (128, buffer.addr()));
@@ -291,7 +292,7 @@ fn device_memory_is_written_and_read_by_peers() {
 #[test]
 fn a_part_of_a_buffer_goes_by_addresses_of_its_own() {
     let (one, two) = pair(&Setup::default());
-    let buffer = std::sync::Arc::new(DmaBuf::zeroed(64));
+    let buffer: Arc<dyn Backing> = Arc::new(DmaBuf::zeroed(64));
     let access = ALL | AccessFlags::ZERO_BASED;
     let zero = two.pd.register_range(buffer.clone(), 8..16, 0x5000, access).unwrap();
     let high = two.pd.register_range(buffer.clone(), 16..24, u64::MAX - 8, ALL).unwrap();

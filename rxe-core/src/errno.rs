@@ -6,6 +6,8 @@ pub const EIO: i32 = 5;
 pub const ENXIO: i32 = 6;
 /// Out of memory, or of queue entries.
 pub const ENOMEM: i32 = 12;
+/// Bad address: memory that is not there.
+pub const EFAULT: i32 = 14;
 /// In use.
 pub const EBUSY: i32 = 16;
 /// No such device.

@@ -167,7 +167,7 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-pub fn read(buffer: &Arc<DmaBuf>, offset: usize, len: usize) -> Vec<u8> {
+pub fn read(buffer: &Arc<dyn Backing>, offset: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     buffer.read_at(offset, &mut bytes).unwrap();
     bytes

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::shared::DmaBuf;
+use super::DmaBuf;
 
 /// Why there is no device memory (`ibv_alloc_dm`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use rxe_wire::{LKey, RKey};
 
+use super::Backing;
 use super::objects::{FastRegion, Holder, Mapping};
 use super::region::{AccessFlags, Region};
-use super::shared::Backing;
 use super::{KeyError, MemoryTable, MrKeys, RegMrError, check_access, check_range};
 use crate::pd::PdId;
 

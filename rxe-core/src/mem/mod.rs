@@ -5,14 +5,18 @@
 //! [`MemoryTable::deregister`] has returned, nothing touches the memory any more, and no access by
 //! a key takes a lock that belongs to the whole device. Making keys valid and invalid does.
 
+mod backing;
 mod device_memory;
+mod dma_buf;
 mod fast;
+mod fault;
 #[cfg(test)]
 mod model;
 mod objects;
 mod region;
 mod rereg;
 pub mod shared;
+mod user_memory;
 mod window;
 
 use std::sync::{Arc, OnceLock};
@@ -20,12 +24,15 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rxe_wire::{LKey, RKey};
 
+pub use backing::{Backing, IntoBacking};
 pub use device_memory::{AllocDmError, DeviceMemory};
+pub use dma_buf::DmaBuf;
 pub use fast::{MapMrError, PAGE_SIZE};
+pub use fault::Fault;
 pub use objects::Mapping;
 pub use region::AccessFlags;
 pub use rereg::{ReregMr, ReregMrError};
-pub use shared::{Backing, DmaBuf, Fault};
+pub use user_memory::UserMemory;
 pub use window::{DeallocMwError, MwBind, MwType};
 
 use crate::pd::PdId;

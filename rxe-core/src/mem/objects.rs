@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rxe_wire::Qpn;
 
-use super::shared::Backing;
+use super::Backing;
 use super::window::MwType;
 use crate::pd::PdId;
 

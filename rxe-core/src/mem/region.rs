@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bitflags::bitflags;
 use rxe_wire::Qpn;
 
-use super::shared::Backing;
+use super::Backing;
 use crate::pd::PdId;
 
 bitflags! {

@@ -1,4 +1,4 @@
-//! Registered bytes: the one file of this crate that touches them, and the only `unsafe` in it.
+//! Registered bytes: the one file of this crate that touches them.
 //!
 //! The program and its peers may read and write registered memory at any time, so no Rust
 //! reference to it ever exists (ARCHITECTURE.md, "Memory"). Everything goes through copies
@@ -15,171 +15,18 @@
 
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Memory that can be registered.
-///
-/// # Safety
-///
-/// For as long as the value lives, the bytes from `base()` to `base() + len()` must stay mapped for
-/// reading and writing, and must only be accessed by raw pointers, atomics, or code outside Rust:
-/// never through a Rust reference while a work request or a peer may touch them. `base()` and
-/// `len()` must return the same values every time, and the range must not wrap around the end of
-/// the address space.
-pub unsafe trait Backing: Send + Sync + std::fmt::Debug {
-    /// Address of the first byte.
-    fn base(&self) -> NonNull<u8>;
-
-    /// Number of bytes.
-    fn len(&self) -> usize;
-
-    /// Whether there are no bytes at all.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-/// An access that the memory behind a key could not satisfy.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("registered memory: {len} bytes at offset {offset} lie outside the {size} bytes there are")]
-pub struct Fault {
-    /// Offset of the first byte asked for.
-    pub offset: usize,
-    /// Number of bytes asked for.
-    pub len: usize,
-    /// Number of bytes that the backing has.
-    pub size: usize,
-}
-
-/// Owned memory for registration: zeroed, page-aligned, reachable only by copies.
-///
-/// Any thread may copy in or out at any time, also while the engine does; bytes that are written
-/// at the same time come out as either value.
-#[derive(Debug)]
-pub struct DmaBuf {
-    base: NonNull<u8>,
-    len: usize,
-    layout: Layout,
-}
-
-// SAFETY: `DmaBuf` owns its allocation, and gives access to it only by the copies and atomics of
-// this file, which are free of data races by construction (see the module comment).
-unsafe impl Send for DmaBuf {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for DmaBuf {}
-
-// SAFETY: the allocation lives as long as the value, `base` and `len` never change, an allocation
-// never wraps, and no method hands out a reference to its bytes.
-unsafe impl Backing for DmaBuf {
-    fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-}
-
-impl DmaBuf {
-    /// Alignment of the first byte.
-    pub const ALIGN: usize = 4096;
-
-    /// Allocates `len` zero bytes.
-    ///
-    /// # Panics
-    ///
-    /// When `len` exceeds `isize::MAX` less a page, which no allocator could serve. Running out of
-    /// memory ends the process, as for any Rust allocation.
-    pub fn zeroed(len: usize) -> Self {
-        // At least one byte, so that the allocation has an address of its own.
-        let layout = Layout::from_size_align(len.max(1), Self::ALIGN)
-            .expect("a buffer must be smaller than half of the address space");
-        // SAFETY: the layout's size is not zero.
-        let raw = unsafe { alloc_zeroed(layout) };
-        let Some(base) = NonNull::new(raw) else { handle_alloc_error(layout) };
-        Self { base, len, layout }
-    }
-
-    /// Number of bytes.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Address of the first byte, as work requests and peers name it.
-    pub fn addr(&self) -> u64 {
-        self.base.as_ptr() as u64
-    }
-
-    /// Copies bytes from `offset` on out into `to`.
-    ///
-    /// # Errors
-    ///
-    /// [`Fault`] when the range leaves the buffer; nothing is copied then.
-    pub fn read_at(&self, offset: usize, to: &mut [u8]) -> Result<(), Fault> {
-        read(self, offset, to)
-    }
-
-    /// Copies `from` into the buffer from `offset` on.
-    ///
-    /// # Errors
-    ///
-    /// [`Fault`] when the range leaves the buffer; nothing is copied then.
-    pub fn write_at(&self, offset: usize, from: &[u8]) -> Result<(), Fault> {
-        write(self, offset, from)
-    }
-
-    /// Reads the aligned 64-bit word at `offset` with acquire ordering.
-    ///
-    /// # Errors
-    ///
-    /// [`Fault`] when the word leaves the buffer or `offset` is not a multiple of 8.
-    pub fn load_u64(&self, offset: usize) -> Result<u64, Fault> {
-        let word = word(self, offset)?;
-        Ok(word.load(Ordering::Acquire))
-    }
-
-    /// Stores `swap` in the aligned 64-bit word at `offset` if it holds `compare`; gives what it
-    /// held. Atomic also towards a peer's atomics.
-    ///
-    /// # Errors
-    ///
-    /// As [`load_u64`](Self::load_u64).
-    pub fn compare_swap_u64(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, Fault> {
-        compare_swap(self, offset, compare, swap)
-    }
-
-    /// Adds to the aligned 64-bit word at `offset`, wrapping; gives what it held. Atomic also
-    /// towards a peer's atomics.
-    ///
-    /// # Errors
-    ///
-    /// As [`load_u64`](Self::load_u64).
-    pub fn fetch_add_u64(&self, offset: usize, add: u64) -> Result<u64, Fault> {
-        fetch_add(self, offset, add)
-    }
-}
-
-impl Drop for DmaBuf {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this very layout, and freed only here.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) }
-    }
-}
+use super::backing::Backing;
+use super::fault::Fault;
 
 /// Checks a range against a backing and gives the address of its first byte.
 fn locate(memory: &(impl Backing + ?Sized), offset: usize, len: usize) -> Result<*mut u8, Fault> {
     let size = memory.len();
     match offset.checked_add(len) {
-        // SAFETY: `offset` lies within the backing or one past its end, which is one object.
-        Some(end) if end <= size => Ok(unsafe { memory.base().as_ptr().add(offset) }),
-        _ => Err(Fault { offset, len, size }),
+        // Within the backing or one past its end, so it does not wrap.
+        Some(end) if end <= size => Ok(memory.base().wrapping_add(offset)),
+        _ => Err(Fault::Outside { offset, len, size }),
     }
 }
 
@@ -187,11 +34,20 @@ fn locate(memory: &(impl Backing + ?Sized), offset: usize, len: usize) -> Result
 fn word(memory: &(impl Backing + ?Sized), offset: usize) -> Result<&AtomicU64, Fault> {
     let at = locate(memory, offset, 8)?;
     if !(at as usize).is_multiple_of(8) {
-        return Err(Fault { offset, len: 8, size: memory.len() });
+        return Err(Fault::Misaligned { addr: at as u64 });
     }
     // SAFETY: in bounds and aligned; the backing lives as long as the borrow of `memory`, and its
     // contract excludes non-atomic Rust accesses meanwhile.
     Ok(unsafe { AtomicU64::from_ptr(at.cast()) })
+}
+
+/// Reads the word at `offset` with acquire ordering.
+///
+/// # Errors
+///
+/// As [`compare_swap`].
+pub fn load(memory: &(impl Backing + ?Sized), offset: usize) -> Result<u64, Fault> {
+    Ok(word(memory, offset)?.load(Ordering::Acquire))
 }
 
 /// Stores `swap` in the word at `offset` if it holds `compare`, and gives what it held.
@@ -409,6 +265,7 @@ mod copy {
 
 #[cfg(test)]
 mod tests {
+    use super::super::DmaBuf;
     use super::*;
 
     /// Every length across the loop's steps, at every misalignment, against a plain copy.
@@ -436,7 +293,10 @@ mod tests {
     #[test]
     fn ranges_outside_fault_and_copy_nothing() {
         let memory = DmaBuf::zeroed(16);
-        assert_eq!(memory.write_at(9, &[1; 8]), Err(Fault { offset: 9, len: 8, size: 16 }));
+        assert_eq!(
+            memory.write_at(9, &[1; 8]),
+            Err(Fault::Outside { offset: 9, len: 8, size: 16 })
+        );
         assert!(memory.write_at(usize::MAX, &[1; 8]).is_err());
         assert!(memory.read_at(17, &mut []).is_err());
         assert!(memory.read_at(16, &mut []).is_ok());
