@@ -3,7 +3,7 @@
 use gid_table::{Gid, QueryGidError};
 use rxe_wire::Qpn;
 
-use crate::errno::{EADDRNOTAVAIL, EBUSY, EINVAL, EIO, ENODEV, ENOMEM};
+use crate::errno::{EADDRNOTAVAIL, EBUSY, EINVAL, EIO, ENOMEM};
 use crate::qp::{QpAttrMask, QpState, QpType};
 
 /// Why a queue pair cannot be made (`ibv_create_qp`).
@@ -180,9 +180,9 @@ impl ModifyQpError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::DeviceLost => EIO,
-            Self::Port { .. } => ENODEV,
             Self::GidNotOwned { .. } => EADDRNOTAVAIL,
             Self::NoSuchQp(_)
+            | Self::Port { .. }
             | Self::Transition { .. }
             | Self::Attributes { .. }
             | Self::CurrentState { .. }

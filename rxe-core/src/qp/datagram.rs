@@ -63,7 +63,8 @@ impl Machine {
         }
         let mtu = cx.device.port(self.attr.port_num).map_or(0, |port| port.active_mtu().bytes());
         let len = wqe.length as usize;
-        // A datagram is one packet. Linux's driver sends nothing either, but reports success.
+        // A datagram is one packet. Linux's driver sends nothing either, but reports success; here
+        // the program is told, as by adapters.
         if len > mtu {
             return Err(WcStatus::LocLenErr);
         }

@@ -317,7 +317,7 @@ fn the_alternate_path_and_its_state_are_kept_and_told() {
     for (bad, error) in [
         (QpAttr { alt_timeout: 32, ..alt }, errno::EINVAL),
         (QpAttr { alt_pkey_index: 1, ..alt }, errno::EINVAL),
-        (QpAttr { alt_port_num: 2, ..alt }, errno::ENODEV),
+        (QpAttr { alt_port_num: 2, ..alt }, errno::EINVAL),
         (QpAttr { alt_av: no_gid, ..alt }, errno::EINVAL),
     ] {
         let (now, qpn) = (s.host.now, s.qpn());
