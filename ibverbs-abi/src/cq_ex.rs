@@ -1,0 +1,1 @@
+//! Completion queues that are read one completion after the other.

@@ -1,0 +1,236 @@
+//! The objects that the program has pointers to.
+//!
+//! Each is an `Arc` of a struct that begins with what the C header shows of it; the program gets the
+//! address of that part. A table of each kind holds those that are alive. Calls off the data path
+//! look the pointer up in it: so a pointer that is NULL, was destroyed, or never was one, is an
+//! error of the call, and what a call works on stays there while it does, whatever other threads
+//! destroy. Posting and polling do not look, and trust the program as every libibverbs does.
+
+use std::cell::UnsafeCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::call::Refused;
+
+/// The part of an object that the C header shows. The program may read it at any time.
+#[repr(transparent)]
+pub(crate) struct Shown<T>(UnsafeCell<T>);
+
+// SAFETY: it is only reached by raw pointers, as the program reaches it; what is written after the
+// object was given to the program is single words that the program expects to change.
+unsafe impl<T> Send for Shown<T> {}
+// SAFETY: as for `Send`.
+unsafe impl<T> Sync for Shown<T> {}
+
+impl<T> Shown<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    /// Its address.
+    pub(crate) fn as_ptr(&self) -> *mut T {
+        self.0.get()
+    }
+}
+
+impl<T> fmt::Debug for Shown<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:p}", self.0.get())
+    }
+}
+
+/// Something that the program has a pointer to.
+pub(crate) trait Object: Sized + 'static {
+    /// What the C header calls it.
+    type C: 'static;
+    /// What messages call it.
+    const NAME: &'static str;
+
+    /// Those that are alive.
+    fn table() -> &'static Table<Self>;
+
+    /// The address that the program has.
+    fn handle(&self) -> *mut Self::C;
+
+    /// How many objects are made with it.
+    fn users(&self) -> &Users;
+}
+
+/// How many objects are made with this one.
+#[derive(Debug, Default)]
+pub(crate) struct Users(AtomicU32);
+
+/// The live objects of one kind, by their addresses.
+#[derive(Debug)]
+pub(crate) struct Table<T>(RwLock<BTreeMap<usize, Arc<T>>>);
+
+impl<T: Object> Table<T> {
+    pub(crate) const fn new() -> Self {
+        Self(RwLock::new(BTreeMap::new()))
+    }
+
+    /// Lets the program have an object, and gives its address.
+    pub(crate) fn publish(&self, object: Arc<T>) -> *mut T::C {
+        let handle = object.handle();
+        self.0.write().insert(handle.addr(), object);
+        handle
+    }
+
+    /// The object of a pointer.
+    pub(crate) fn get(&self, handle: *mut T::C) -> Result<Arc<T>, Refused> {
+        self.0.read().get(&handle.addr()).cloned().ok_or_else(|| Self::unknown(handle))
+    }
+
+    /// Takes an object away from the program, unless others are made with it (`EBUSY`).
+    pub(crate) fn withdraw(&self, handle: *mut T::C) -> Result<Arc<T>, Refused> {
+        let mut table = self.0.write();
+        let object = table.get(&handle.addr()).ok_or_else(|| Self::unknown(handle))?;
+        // `Held` counts while it holds the object of a table, so under its lock or by a thread that
+        // has looked it up already: such a thread races with the program's own destruction.
+        let users = object.users().0.load(Ordering::Acquire);
+        if users > 0 {
+            let name = T::NAME;
+            let why = format!("the {name} is in use: destroy first the {users} made with it");
+            return Err(Refused::new(libc::EBUSY, why));
+        }
+        table.remove(&handle.addr()).ok_or_else(|| Self::unknown(handle))
+    }
+
+    /// Takes all objects that `select` away from the program.
+    pub(crate) fn withdraw_all(&self, select: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
+        let mut table = self.0.write();
+        let gone = table.iter().filter(|(_, object)| select(object));
+        let gone: Vec<usize> = gone.map(|(&address, _)| address).collect();
+        gone.iter().filter_map(|address| table.remove(address)).collect()
+    }
+
+    /// The first object that `select`s, as a pointer for the program.
+    pub(crate) fn find(&self, select: impl Fn(&T) -> bool) -> Option<Arc<T>> {
+        self.0.read().values().find(|object| select(object)).cloned()
+    }
+
+    /// How many are alive.
+    pub(crate) fn len(&self) -> usize {
+        self.0.read().len()
+    }
+
+    fn unknown(handle: *mut T::C) -> Refused {
+        Refused::invalid(format!("{handle:p} is not a {} that is alive", T::NAME))
+    }
+}
+
+/// An object that another one is made with: it cannot be destroyed meanwhile.
+#[derive(Debug)]
+pub(crate) struct Held<T: Object>(Arc<T>);
+
+impl<T: Object> Held<T> {
+    /// Holds the object of a pointer.
+    pub(crate) fn get(handle: *mut T::C) -> Result<Self, Refused> {
+        // Counted under the lock of the table, so that nobody destroys it in between.
+        let table = T::table().0.read();
+        let object = table.get(&handle.addr()).ok_or_else(|| Table::<T>::unknown(handle))?;
+        object.users().0.fetch_add(1, Ordering::AcqRel);
+        Ok(Self(object.clone()))
+    }
+
+    /// As [`Self::get`]; NULL is nothing.
+    pub(crate) fn get_if_any(handle: *mut T::C) -> Result<Option<Self>, Refused> {
+        if handle.is_null() { Ok(None) } else { Self::get(handle).map(Some) }
+    }
+}
+
+impl<T: Object> Clone for Held<T> {
+    fn clone(&self) -> Self {
+        self.0.users().0.fetch_add(1, Ordering::AcqRel);
+        Self(self.0.clone())
+    }
+}
+
+impl<T: Object> Drop for Held<T> {
+    fn drop(&mut self) {
+        self.0.users().0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl<T: Object> Deref for Held<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// The object of a pointer that the program gave to a call.
+pub(crate) fn live<T: Object>(handle: *mut T::C) -> Result<Arc<T>, Refused> {
+    T::table().get(handle)
+}
+
+/// Implements [`Object`] for a struct whose first field `c` is shown to the program, and which has a
+/// field `users`.
+macro_rules! object {
+    ($object:ty, $c:ty, $name:literal) => {
+        impl $crate::handles::Object for $object {
+            type C = $c;
+            const NAME: &'static str = $name;
+
+            fn table() -> &'static $crate::handles::Table<Self> {
+                static TABLE: $crate::handles::Table<$object> = $crate::handles::Table::new();
+                &TABLE
+            }
+
+            fn handle(&self) -> *mut $c {
+                self.c.as_ptr().cast()
+            }
+
+            fn users(&self) -> &$crate::handles::Users {
+                &self.users
+            }
+        }
+    };
+}
+
+pub(crate) use object;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(C)]
+    struct Thing {
+        c: Shown<u64>,
+        users: Users,
+    }
+
+    object!(Thing, u64, "thing");
+
+    fn thing() -> *mut u64 {
+        Thing::table().publish(Arc::new(Thing { c: Shown::new(7), users: Users::default() }))
+    }
+
+    #[test]
+    fn an_object_in_use_stays() {
+        let handle = thing();
+        let held = Held::<Thing>::get(handle).unwrap();
+        let twice = held.clone();
+        drop(held);
+        assert_eq!(Thing::table().withdraw(handle).map(drop).unwrap_err().errno(), libc::EBUSY);
+        drop(twice);
+        assert!(Thing::table().withdraw(handle).is_ok());
+    }
+
+    #[test]
+    fn what_is_gone_is_refused() {
+        let handle = thing();
+        assert!(live::<Thing>(handle).is_ok());
+        assert!(Thing::table().withdraw(handle).is_ok());
+        assert_eq!(live::<Thing>(handle).map(drop).unwrap_err().errno(), libc::EINVAL);
+        assert_eq!(Thing::table().withdraw(handle).map(drop).unwrap_err().errno(), libc::EINVAL);
+        assert!(Held::<Thing>::get(std::ptr::null_mut()).is_err());
+        assert!(Held::<Thing>::get_if_any(std::ptr::null_mut()).unwrap().is_none());
+    }
+}

@@ -1,0 +1,32 @@
+//! What the layers tell, on standard error, as `URXE_LOG` asks for it.
+
+use std::io::IsTerminal;
+use std::sync::Once;
+
+use tracing_subscriber::EnvFilter;
+
+/// Names what is told, by target and level: `warn`, `debug`, `rxe::abi=trace`.
+const VARIABLE: &str = "URXE_LOG";
+
+/// Starts the log, once: errors alone, or what the environment asks for.
+pub(crate) fn start() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        let asked = std::env::var(VARIABLE).unwrap_or_else(|_| "error".to_owned());
+        let filter = EnvFilter::try_new(&asked);
+        let (filter, fault) = match filter {
+            Ok(filter) => (filter, None),
+            Err(error) => (EnvFilter::new("error"), Some(error)),
+        };
+        let started = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
+            .try_init();
+        // Only this library's code shares its log, so nobody can have been there before, but for
+        // tests, which may have one of their own.
+        if let (Ok(()), Some(error)) = (started, fault) {
+            tracing::error!(target: "rxe::abi", "{VARIABLE}={asked}: {error}");
+        }
+    });
+}

@@ -1,0 +1,1 @@
+//! Memory windows: the functions behind the slots of a context.

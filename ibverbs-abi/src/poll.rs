@@ -1,0 +1,1 @@
+//! Polling: the calls of the data path.

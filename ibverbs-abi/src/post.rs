@@ -1,0 +1,1 @@
+//! Posting: the calls of the data path.
