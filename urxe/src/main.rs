@@ -5,12 +5,13 @@
 //!
 //! The contract: results go to the standard output, all else to the standard error. The exit status
 //! is 0 when all was right, 1 when data was not or the work failed, 2 when the arguments are wrong
-//! (`dump`: or the file cannot be read). Whatever a file or a peer holds, it is told, never a
+//! (`dump`: or the file cannot be read); that of `run` is the program's. Whatever a file or a peer holds, it is told, never a
 //! panic.
 #![forbid(unsafe_code)]
 
 mod dump;
 mod pingpong;
+mod run;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -32,6 +33,8 @@ enum Command {
     Dump(dump::Args),
     /// Send messages to and fro, check them, and time them; alone, or with ibv_rc_pingpong.
     Pingpong(pingpong::Args),
+    /// Run a verbs program as it is, on RDMA over Ethernet in user space.
+    Run(run::Args),
 }
 
 fn main() -> ExitCode {
@@ -44,5 +47,6 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Dump(args) => dump::run(&args),
         Command::Pingpong(args) => pingpong::run(&args),
+        Command::Run(args) => run::run(&args),
     }
 }
