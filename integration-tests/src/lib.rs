@@ -11,6 +11,8 @@
 
 mod dump;
 mod pingpong;
+mod under;
 
 pub use dump::Dump;
 pub use pingpong::{Pingpong, PingpongError, Played};
+pub use under::{CompileError, compile, run_under, start_under, urxe_run};

@@ -165,7 +165,8 @@ fn script_interpreter(script: PathBuf, words: &[&OsStr]) -> Result<PathBuf, Prog
         // With an option (-S) or a variable, env itself is looked at, which runs in any case.
         [_, name]
             if interpreter.file_name() == Some(OsStr::new("env"))
-                && !name.as_bytes().iter().any(|byte| b"-= \t".contains(byte)) =>
+                && !name.as_bytes().starts_with(b"-")
+                && !name.as_bytes().iter().any(|byte| b"= \t".contains(byte)) =>
         {
             find(name)
         }
