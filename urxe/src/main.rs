@@ -9,6 +9,7 @@
 //! panic.
 #![forbid(unsafe_code)]
 
+mod devices;
 mod dump;
 mod pingpong;
 mod run;
@@ -29,6 +30,8 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Show the RDMA devices of this host, as ibv_devinfo -v does.
+    Devices(devices::Args),
     /// Show the RoCE packets of a capture, one line each, and check every iCRC.
     Dump(dump::Args),
     /// Send messages to and fro, check them, and time them; alone, or with ibv_rc_pingpong.
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     match Cli::parse().command {
+        Command::Devices(args) => devices::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Pingpong(args) => pingpong::run(&args),
         Command::Run(args) => run::run(&args),
