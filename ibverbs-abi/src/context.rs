@@ -7,11 +7,20 @@ use std::sync::Arc;
 
 use ibverbs_api::{DeviceAttr, Limits};
 
+use crate::ah::Ah;
 use crate::call::{MinusOne, Pointer, Positive, Refused, answer, missing};
+use crate::channel::Channel;
+use crate::cq::{Cq, modify_cq};
 use crate::device::Device;
 use crate::handles::{Held, Object, Shown, Table, Users, live};
 use crate::memory::{copy_text, put, put_sized};
+use crate::mr::Mr;
+use crate::pd::Pd;
+use crate::poll::{poll_cq, req_notify_cq};
 use crate::port::query_port;
+use crate::post::{post_recv, post_send, post_srq_recv};
+use crate::qp::Qp;
+use crate::srq::Srq;
 use crate::types::{
     ibv_context, ibv_context_ops, ibv_device, ibv_device_attr, ibv_device_attr_ex,
     ibv_query_device_ex_input, verbs_context,
@@ -47,26 +56,42 @@ impl Object for Context {
     }
 
     fn handle(&self) -> *mut ibv_context {
-        // SAFETY: the block is there, and this only computes an address within it.
-        unsafe { &raw mut (*self.c.as_ptr()).context }
+        std::ptr::from_ref(self).cast_mut().cast::<ibv_context>().wrapping_byte_add(CONTEXT_OFFSET)
     }
 
     fn users(&self) -> &Users {
         &self.users
     }
+
+    unsafe fn trusted<'a>(handle: *mut ibv_context) -> &'a Self {
+        // SAFETY: the pointer is into the first field of an object that is there.
+        unsafe { &*handle.wrapping_byte_sub(CONTEXT_OFFSET).cast::<Self>() }
+    }
 }
+
+/// The program's pointer is to the end of the block, since the block grows at its front.
+const CONTEXT_OFFSET: usize = std::mem::offset_of!(verbs_context, context);
 
 /// Says that `sz` and what is before the context are there (`verbs_get_ctx` of verbs.h).
 const EXTENDED: usize = usize::MAX;
 
 /// The functions of an opened device. NULL is a legal "not supported".
 fn operations() -> ibv_context_ops {
-    ibv_context_ops { _compat_query_device: Some(ibv_query_device), ..ibv_context_ops::zeroed() }
+    ibv_context_ops {
+        _compat_query_device: Some(ibv_query_device),
+        poll_cq: Some(poll_cq),
+        req_notify_cq: Some(req_notify_cq),
+        post_srq_recv: Some(post_srq_recv),
+        post_send: Some(post_send),
+        post_recv: Some(post_recv),
+        ..ibv_context_ops::zeroed()
+    }
 }
 
 fn block(facade: &ibverbs_api::Context, device: *mut ibv_device) -> verbs_context {
     verbs_context {
         query_port: Some(query_port),
+        modify_cq: Some(modify_cq),
         query_device_ex: Some(query_device_ex),
         sz: size_of::<verbs_context>(),
         context: ibv_context {
@@ -93,9 +118,21 @@ pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> Poin
     })
 }
 
-/// `ibv_close_device(3)`.
+/// `ibv_close_device(3)`. What the program has not destroyed goes with it, as with the descriptor of
+/// the kernel's device.
 pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> MinusOne {
-    answer("ibv_close_device", || Context::table().withdraw(context).map(drop))
+    answer("ibv_close_device", || {
+        let object = live::<Context>(context)?;
+        // Those first that are made with others.
+        drop(Qp::table().withdraw_all(|qp| qp.context.is(&object)));
+        drop(Ah::table().withdraw_all(|ah| ah.pd.context.is(&object)));
+        drop(Mr::table().withdraw_all(|mr| mr.pd.lock().context.is(&object)));
+        drop(Srq::table().withdraw_all(|srq| srq.context.is(&object)));
+        drop(Cq::table().withdraw_all(|cq| cq.context.is(&object)));
+        drop(Channel::table().withdraw_all(|channel| channel.context.is(&object)));
+        drop(Pd::table().withdraw_all(|pd| pd.context.is(&object)));
+        Context::table().withdraw(context).map(drop)
+    })
 }
 
 /// `ibv_query_device(3)`.

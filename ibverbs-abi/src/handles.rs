@@ -4,7 +4,8 @@
 //! address of that part. A table of each kind holds those that are alive. Calls off the data path
 //! look the pointer up in it: so a pointer that is NULL, was destroyed, or never was one, is an
 //! error of the call, and what a call works on stays there while it does, whatever other threads
-//! destroy. Posting and polling do not look, and trust the program as every libibverbs does.
+//! destroy. Posting and polling do not look ([`Object::trusted`]), and trust the program as every
+//! libibverbs does.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -59,6 +60,14 @@ pub(crate) trait Object: Sized + 'static {
 
     /// How many objects are made with it.
     fn users(&self) -> &Users;
+
+    /// The object of a pointer, without a look.
+    ///
+    /// # Safety
+    ///
+    /// The pointer is what [`Table::publish`] gave, and the object is not destroyed while the result
+    /// is in use.
+    unsafe fn trusted<'a>(handle: *mut Self::C) -> &'a Self;
 }
 
 /// How many objects are made with this one.
@@ -101,7 +110,7 @@ impl<T: Object> Table<T> {
         table.remove(&handle.addr()).ok_or_else(|| Self::unknown(handle))
     }
 
-    /// Takes all objects that `select` away from the program.
+    /// Takes all objects that `select` wants away from the program, whatever is made with them.
     pub(crate) fn withdraw_all(&self, select: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
         let mut table = self.0.write();
         let gone = table.iter().filter(|(_, object)| select(object));
@@ -109,9 +118,21 @@ impl<T: Object> Table<T> {
         gone.iter().filter_map(|address| table.remove(address)).collect()
     }
 
-    /// The first object that `select`s, as a pointer for the program.
+    /// The first object that `select` wants.
     pub(crate) fn find(&self, select: impl Fn(&T) -> bool) -> Option<Arc<T>> {
-        self.0.read().values().find(|object| select(object)).cloned()
+        self.find_and(select, |_| ())
+    }
+
+    /// As [`Self::find`]; `act` is done with it before anyone can take it away.
+    pub(crate) fn find_and(
+        &self,
+        select: impl Fn(&T) -> bool,
+        act: impl FnOnce(&T),
+    ) -> Option<Arc<T>> {
+        let table = self.0.read();
+        let found = table.values().find(|object| select(object))?;
+        act(found);
+        Some(found.clone())
     }
 
     /// How many are alive.
@@ -136,6 +157,11 @@ impl<T: Object> Held<T> {
         let object = table.get(&handle.addr()).ok_or_else(|| Table::<T>::unknown(handle))?;
         object.users().0.fetch_add(1, Ordering::AcqRel);
         Ok(Self(object.clone()))
+    }
+
+    /// Whether it holds this one.
+    pub(crate) fn is(&self, object: &Arc<T>) -> bool {
+        Arc::ptr_eq(&self.0, object)
     }
 
     /// As [`Self::get`]; NULL is nothing.
@@ -184,11 +210,17 @@ macro_rules! object {
             }
 
             fn handle(&self) -> *mut $c {
-                self.c.as_ptr().cast()
+                const { assert!(core::mem::offset_of!(Self, c) == 0) };
+                core::ptr::from_ref(self).cast_mut().cast()
             }
 
             fn users(&self) -> &$crate::handles::Users {
                 &self.users
+            }
+
+            unsafe fn trusted<'a>(handle: *mut $c) -> &'a Self {
+                // SAFETY: the pointer is to the first field of an object that is there.
+                unsafe { &*handle.cast::<Self>() }
             }
         }
     };

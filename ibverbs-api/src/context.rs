@@ -255,6 +255,12 @@ impl Context {
         self.inner.core.events().take()
     }
 
+    /// As [`Self::take_event`], for a caller that has read the descriptor: one read is for one
+    /// event, or for one that was lost.
+    pub fn take_read_event(&self) -> Option<AsyncEvent> {
+        self.inner.core.events().take()
+    }
+
     /// Waits for an asynchronous event (`ibv_get_async_event`).
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rxe_wire::Qpn;
 use smallvec::SmallVec;
 
@@ -249,13 +249,18 @@ impl QueuePair {
     /// The index of the first request that was not taken, and why; those before it were, those
     /// after it were not (R13).
     pub fn post_send_list(&self, wrs: &[SendWr<'_>]) -> Result<(), (usize, PostSendError)> {
-        let mut posted = self.posted.lock();
+        let mut poster = self.begin_sends();
         for (index, wr) in wrs.iter().enumerate() {
-            let wqe = self.prepare_send(wr).map_err(|error| (index, error))?;
-            self.outstanding.fetch_add(1, Ordering::AcqRel);
-            posted.push_back(wqe);
+            poster.post(wr).map_err(|error| (index, error))?;
         }
         Ok(())
+    }
+
+    /// Begins to post send requests one by one, which nothing of other threads comes between.
+    ///
+    /// The shard must be kicked when the poster has been dropped.
+    pub fn begin_sends(&self) -> SendPoster<'_> {
+        SendPoster { qp: self, posted: self.posted.lock() }
     }
 
     /// The queue's copy of a send request, if it can be taken now; the queue is locked.
@@ -291,21 +296,34 @@ impl QueuePair {
     /// The index of the first request that was not taken, and why; those before it were, those
     /// after it were not (R13). The shard must be kicked then too.
     pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<bool, (usize, PostRecvError)> {
+        let mut poster = self.begin_recvs().map_err(|error| (0, error))?;
+        for (index, wr) in wrs.iter().enumerate() {
+            poster.post(*wr).map_err(|error| (index, error))?;
+        }
+        Ok(poster.wants_kick())
+    }
+
+    /// Begins to post receive requests one by one, which nothing of other threads comes between.
+    ///
+    /// The shard must be kicked when the poster has been dropped, if that says so.
+    ///
+    /// # Errors
+    ///
+    /// [`PostRecvError`] when no receive can be posted at all: the state is RESET, or receives come
+    /// from a shared queue.
+    pub fn begin_recvs(&self) -> Result<RecvPoster<'_>, PostRecvError> {
         if self.init.srq.is_some() {
-            return Err((0, PostRecvError::Shared));
+            return Err(PostRecvError::Shared);
         }
         if self.init.recv_cq.is_none() {
-            return Err((0, PostRecvError::Unsupported { qp_type: self.init.qp_type }));
+            return Err(PostRecvError::Unsupported { qp_type: self.init.qp_type });
         }
-        let mut receives = self.receives.lock();
+        let receives = self.receives.lock();
         let state = self.state();
         if state == QpState::Reset {
-            return Err((0, PostRecvError::State { state }));
+            return Err(PostRecvError::State { state });
         }
-        for (index, wr) in wrs.iter().enumerate() {
-            receives.post(*wr).map_err(|error| (index, error))?;
-        }
-        Ok(state == QpState::Err)
+        Ok(RecvPoster { receives, state })
     }
 
     /// Multicast groups that it is attached to; while there are any, it is not destroyed (R50).
@@ -451,5 +469,49 @@ impl Drop for QueuePair {
         init.send_cq.iter().chain(&init.recv_cq).for_each(|cq| cq.detach());
         init.srq.iter().for_each(|srq| srq.detach());
         init.xrcd.iter().for_each(|xrcd| xrcd.detach());
+    }
+}
+
+/// A send queue that requests are being put into: made by [`QueuePair::begin_sends`].
+#[derive(Debug)]
+pub struct SendPoster<'a> {
+    qp: &'a QueuePair,
+    posted: MutexGuard<'a, VecDeque<SendWqe>>,
+}
+
+impl SendPoster<'_> {
+    /// Posts one more request.
+    ///
+    /// # Errors
+    ///
+    /// [`PostSendError`]; the request was not taken, those before it were (R13).
+    pub fn post(&mut self, wr: &SendWr<'_>) -> Result<(), PostSendError> {
+        let wqe = self.qp.prepare_send(wr)?;
+        self.qp.outstanding.fetch_add(1, Ordering::AcqRel);
+        self.posted.push_back(wqe);
+        Ok(())
+    }
+}
+
+/// A receive queue that requests are being put into: made by [`QueuePair::begin_recvs`].
+#[derive(Debug)]
+pub struct RecvPoster<'a> {
+    receives: MutexGuard<'a, RecvQueue>,
+    state: QpState,
+}
+
+impl RecvPoster<'_> {
+    /// Posts one more request.
+    ///
+    /// # Errors
+    ///
+    /// [`PostRecvError`]; the request was not taken, those before it were (R13).
+    pub fn post(&mut self, wr: RecvWr<'_>) -> Result<(), PostRecvError> {
+        self.receives.post(wr)
+    }
+
+    /// The shard must be kicked: the queue pair is in the error state, and flushes receives (R9).
+    pub fn wants_kick(&self) -> bool {
+        self.state == QpState::Err
     }
 }
