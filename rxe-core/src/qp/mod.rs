@@ -9,6 +9,7 @@ pub(crate) mod machine;
 pub(crate) mod modify;
 mod notify;
 mod queue_pair;
+pub(crate) mod read_gaps;
 mod replay;
 pub(crate) mod requester;
 pub(crate) mod responder;
