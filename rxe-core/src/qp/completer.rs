@@ -211,9 +211,10 @@ fn is_refusal_of_read(queue: &SendQueue, psn: Psn, syndrome: Syndrome) -> bool {
         }
         SyndromeKind::Ack { .. } | SyndromeKind::Rnr { .. } | SyndromeKind::Reserved(_) => false,
     };
-    let awaited = queue.awaited_response(queue.una());
-    let end = awaited.map(|(_, started, _)| started.first_psn.plus(started.packets));
-    is_fatal && end.is_some_and(|end| psn.is_before(end))
+    let is_before_end = |(_, started, _): (&SendWqe, Started, u32)| {
+        psn.is_before(started.first_psn.plus(started.packets))
+    };
+    is_fatal && queue.awaited_response(queue.una()).is_some_and(is_before_end)
 }
 
 /// Stores what a response behind a gap brings, if that may be; false when it is to be dropped.

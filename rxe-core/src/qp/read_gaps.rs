@@ -163,7 +163,7 @@ impl ReadGaps {
     fn repair_of(&self, request: Psn) -> Option<Repair> {
         let mut of_request = self.gaps.iter().filter(|gap| gap.request == request);
         let first = of_request.next()?;
-        let end = of_request.last().unwrap_or(first).end;
+        let end = of_request.next_back().unwrap_or(first).end;
         Some(Repair { first: first.first, end, is_oldest: Some(first) == self.gaps.front() })
     }
 
