@@ -23,6 +23,7 @@ use crate::poll::{poll_cq, req_notify_cq};
 use crate::port::query_port;
 use crate::post::{post_recv, post_send, post_srq_recv};
 use crate::qp::Qp;
+use crate::qp_ex::create_qp_ex;
 use crate::srq::Srq;
 use crate::td::{Td, alloc_td, dealloc_td};
 use crate::types::{
@@ -140,6 +141,7 @@ fn block(
         query_port: Some(query_port),
         modify_cq: Some(modify_cq),
         query_device_ex: Some(query_device_ex),
+        create_qp_ex: Some(create_qp_ex),
         sz: size_of::<verbs_context>(),
         context: ibv_context {
             device,

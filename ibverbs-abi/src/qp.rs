@@ -15,6 +15,7 @@ use crate::handles::{Held, Object, Shown, Users, live, object};
 use crate::memory::{get, put};
 use crate::pd::Pd;
 use crate::qp_attr::{from_facade, qp_cap, qp_caps, to_facade};
+use crate::qp_ex::{self, Session};
 use crate::srq::Srq;
 use crate::types::{ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr};
 
@@ -29,7 +30,7 @@ missing! {
 pub(crate) struct Block {
     pub(crate) ex: ibv_qp_ex,
     /// `wr_flush` of headers newer than Debian 12's.
-    pub(crate) wr_flush: Option<unsafe extern "C" fn()>,
+    pub(crate) wr_flush: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, usize, u8, u8)>,
 }
 
 const _: () = assert!(std::mem::offset_of!(Block, wr_flush) == 352);
@@ -44,6 +45,8 @@ pub(crate) struct Qp {
     pub(crate) context: Held<Context>,
     /// Bytes of inline data that a request may have.
     pub(crate) max_inline_data: usize,
+    /// What is put together by calls.
+    pub(crate) session: Session,
     /// What it was made with.
     made_of: MadeOf,
     /// Multicast groups that it is in.
@@ -70,15 +73,20 @@ impl MadeOf {
 }
 
 impl Qp {
-    /// Lets the program have a queue pair that the facade has made.
+    /// Lets the program have a queue pair that the facade has made; `ops` are those that it wants to
+    /// put together by calls (src/qp_ex.rs).
     pub(crate) fn publish(
         facade: QueuePair,
         context: Held<Context>,
         made_of: MadeOf,
         init: &ibv_qp_init_attr,
+        ops: u64,
     ) -> *mut ibv_qp {
-        let mut ex = ibv_qp_ex::zeroed();
-        ex.qp_base = ibv_qp {
+        let mut block = Block { ex: ibv_qp_ex::zeroed(), wr_flush: None };
+        if ops != 0 {
+            qp_ex::show(&mut block);
+        }
+        block.ex.qp_base = ibv_qp {
             context: context.handle(),
             qp_context: init.qp_context,
             pd: MadeOf::handle(&made_of.pd),
@@ -93,11 +101,12 @@ impl Qp {
         };
         let max_inline_data = facade.caps().max_inline_data as usize;
         Self::table().publish(Arc::new(Self {
-            c: Shown::new(Block { ex, wr_flush: None }),
+            c: Shown::new(block),
             users: Users::default(),
             facade,
             context,
             max_inline_data,
+            session: Session::new(ops != 0),
             made_of,
             groups: Mutex::default(),
             async_events: Arc::default(),
@@ -120,10 +129,12 @@ pub(crate) fn qp_type(value: u32) -> Result<QpType, Refused> {
     })
 }
 
-/// Makes a queue pair that sends; what it can hold goes back into `wanted`.
+/// Makes a queue pair that sends; what it can hold goes back into `wanted`. For `ops` see
+/// [`Qp::publish`].
 pub(crate) fn create(
     pd: *mut ibv_pd,
     wanted: &mut ibv_qp_init_attr,
+    ops: u64,
 ) -> Result<*mut ibv_qp, Refused> {
     let qp_type = qp_type(wanted.qp_type)?;
     let pd = Held::<Pd>::get(pd)?;
@@ -145,7 +156,7 @@ pub(crate) fn create(
     wanted.cap = qp_cap(facade.caps());
     let context = pd.context.clone();
     let made_of = MadeOf { pd: Some(pd), send_cq: Some(send_cq), recv_cq, srq };
-    Ok(Qp::publish(facade, context, made_of, wanted))
+    Ok(Qp::publish(facade, context, made_of, wanted, ops))
 }
 
 /// `ibv_create_qp(3)`: the capacities that there are go back to the program.
@@ -156,7 +167,7 @@ pub(crate) unsafe extern "C" fn ibv_create_qp(
     answer("ibv_create_qp", || {
         // SAFETY: the program points to how it is to be.
         let mut wanted = unsafe { get(init) }?;
-        let qp = create(pd, &mut wanted)?;
+        let qp = create(pd, &mut wanted, 0)?;
         // SAFETY: as above.
         unsafe { put(init, wanted) }?;
         Ok(qp)

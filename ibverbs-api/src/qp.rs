@@ -9,7 +9,7 @@ use rxe_core::mem::AccessFlags;
 use rxe_core::multicast::MulticastError;
 use rxe_core::qp::{
     AddressVector, Mtu, QpAttr, QpAttrMask, QpCaps, QpInit as CoreInit, QpState, QpType,
-    QueuePair as CorePair, RecvPoster, SendPoster, steps_to_rts,
+    QueuePair as CorePair, RecvPoster, SendBatch, SendPoster, steps_to_rts,
 };
 use rxe_core::wq::{PostRecvError, PostSendError, RecvWr, SendWr};
 use rxe_net::runtime::{ModifyError, Runner};
@@ -340,6 +340,26 @@ impl QueuePair {
         let posted = post(&mut self.core.begin_sends());
         self.runner.kick(&self.core);
         posted
+    }
+
+    /// Adds a request to a batch, which [`Self::post_batch`] posts.
+    ///
+    /// # Errors
+    ///
+    /// [`PostSendError`] when the request itself is no good; the batch is as before.
+    pub fn prepare(&self, batch: &mut SendBatch, wr: &SendWr<'_>) -> Result<(), PostSendError> {
+        self.core.prepare(batch, wr)
+    }
+
+    /// Posts all requests of a batch, which leave together, or none (`ibv_wr_complete`).
+    ///
+    /// # Errors
+    ///
+    /// [`PostSendError`] when the state or the queue does not take them all; the batch is empty.
+    pub fn post_batch(&self, batch: &mut SendBatch) -> Result<(), PostSendError> {
+        self.core.post_batch(batch)?;
+        self.runner.kick(&self.core);
+        Ok(())
     }
 
     /// Posts a receive request (`ibv_post_recv`).

@@ -263,19 +263,53 @@ impl QueuePair {
         SendPoster { qp: self, posted: self.posted.lock() }
     }
 
-    /// The queue's copy of a send request, if it can be taken now; the queue is locked.
-    fn prepare_send(&self, wr: &SendWr<'_>) -> Result<SendWqe, PostSendError> {
+    /// Adds a request to a batch, whatever the queue holds.
+    ///
+    /// # Errors
+    ///
+    /// [`PostSendError`] when the request itself is no good; the batch is as before.
+    pub fn prepare(&self, batch: &mut SendBatch, wr: &SendWr<'_>) -> Result<(), PostSendError> {
+        batch.wqes.push_back(self.wqe(wr)?);
+        Ok(())
+    }
+
+    /// Posts all requests of a batch, or none; it is empty then (`ibv_wr_complete`).
+    ///
+    /// The shard must be kicked afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`PostSendError`] when the state or the queue does not take them all.
+    pub fn post_batch(&self, batch: &mut SendBatch) -> Result<(), PostSendError> {
+        let mut posted = self.posted.lock();
+        // As many as were allocated one by one: fits.
+        let count = batch.wqes.len() as u32;
+        if let Err(error) = self.check_room(count) {
+            batch.wqes.clear();
+            return Err(error);
+        }
+        self.outstanding.fetch_add(count, Ordering::AcqRel);
+        posted.append(&mut batch.wqes);
+        Ok(())
+    }
+
+    /// The queue's copy of a send request.
+    fn wqe(&self, wr: &SendWr<'_>) -> Result<SendWqe, PostSendError> {
         let init = &self.init;
-        let wqe = SendWqe::prepare(wr, init.qp_type, &init.caps, init.signal_all)?;
+        SendWqe::prepare(wr, init.qp_type, &init.caps, init.signal_all)
+    }
+
+    /// Whether so many send requests can be taken now; the queue is locked.
+    fn check_room(&self, count: u32) -> Result<(), PostSendError> {
         let state = self.state();
         if !matches!(state, QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err) {
             return Err(PostSendError::State { state });
         }
-        let max = init.caps.max_send_wr;
-        if self.outstanding.load(Ordering::Acquire) >= max {
+        let max = self.init.caps.max_send_wr;
+        if count > max.saturating_sub(self.outstanding.load(Ordering::Acquire)) {
             return Err(PostSendError::Full { max });
         }
-        Ok(wqe)
+        Ok(())
     }
 
     /// Posts a receive request (`ibv_post_recv`); true when the shard must be kicked, since the QP
@@ -486,10 +520,26 @@ impl SendPoster<'_> {
     ///
     /// [`PostSendError`]; the request was not taken, those before it were (R13).
     pub fn post(&mut self, wr: &SendWr<'_>) -> Result<(), PostSendError> {
-        let wqe = self.qp.prepare_send(wr)?;
+        let wqe = self.qp.wqe(wr)?;
+        self.qp.check_room(1)?;
         self.qp.outstanding.fetch_add(1, Ordering::AcqRel);
         self.posted.push_back(wqe);
         Ok(())
+    }
+}
+
+/// Send requests that are put together one by one, and posted all at once or not at all
+/// ([`QueuePair::prepare`], [`QueuePair::post_batch`]). One is good for many batches, and keeps its
+/// memory.
+#[derive(Debug, Default)]
+pub struct SendBatch {
+    wqes: VecDeque<SendWqe>,
+}
+
+impl SendBatch {
+    /// Forgets the requests (`ibv_wr_abort`).
+    pub fn clear(&mut self) {
+        self.wqes.clear();
     }
 }
 
