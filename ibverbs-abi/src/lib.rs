@@ -25,15 +25,12 @@
 // Until all objects are written.
 #![allow(dead_code)]
 
-mod acks;
 mod ah;
 mod call;
 mod channel;
-mod clock;
 mod context;
 mod cq;
 mod cq_ex;
-mod descriptor;
 mod device;
 mod dm;
 mod event;
@@ -54,7 +51,6 @@ mod port;
 mod post;
 mod private;
 mod qp;
-mod qp_attr;
 mod qp_ex;
 mod rates;
 mod rdmacm;
@@ -62,6 +58,5 @@ mod rsocket;
 mod srq;
 mod strings;
 mod sysfs;
-mod td;
 mod types;
 mod xrcd;

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use rxe_core::srq::{
-    SharedReceiveQueue as CoreQueue, SrqAttr, SrqAttrMask, SrqError, SrqId, SrqInit, SrqPoster,
-    XrcSrq,
+    SharedReceiveQueue as CoreQueue, SrqAttr, SrqAttrMask, SrqError, SrqId, SrqInit, XrcSrq,
 };
 use rxe_core::wq::{PostRecvError, RecvWr};
 
@@ -111,20 +110,10 @@ impl SharedReceiveQueue {
     ///
     /// [`PostRecvListError`]; the receives before the one it names were taken (R13).
     pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostRecvListError> {
-        self.post_recvs(|poster| {
-            for (index, wr) in wrs.iter().enumerate() {
-                poster.post(*wr).map_err(|error| PostRecvListError { index, error })?;
-            }
-            Ok(())
-        })
-    }
-
-    /// Lets `post` post receives one by one; nothing of other threads comes between.
-    ///
-    /// The queue is locked meanwhile: `post` must be short, and must not use the queue. For callers
-    /// whose requests are in a form of their own.
-    pub fn post_recvs<R>(&self, post: impl FnOnce(&mut SrqPoster<'_>) -> R) -> R {
-        post(&mut self.inner.core.begin_recvs())
+        for (index, wr) in wrs.iter().enumerate() {
+            self.post_recv(*wr).map_err(|error| PostRecvListError { index, error })?;
+        }
+        Ok(())
     }
 
     /// Destroys it (`ibv_destroy_srq`). Dropping it does so too, once nothing uses it any more.

@@ -12,7 +12,8 @@
 //! The contract: any packet may come at any time, and is executed, answered, or dropped and counted
 //! ([`Counter`]); none panics. Each posted request ends exactly once, in order, as long as time
 //! goes on. The same calls with the same times and seed give the same packets. Registered
-//! memory is touched in [`mem`] alone, the one place with `unsafe`.
+//! memory is touched in [`mem`] alone, the one place with `unsafe`, and the one that makes system
+//! calls: to catch the faults of memory that somebody else owns, if asked to.
 //!
 //! # What it tells
 //!

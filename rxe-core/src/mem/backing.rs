@@ -5,8 +5,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use super::bytes::Bytes;
 use super::fault::Fault;
-use super::shared;
 
 /// Memory that can be registered.
 ///
@@ -16,16 +16,23 @@ use super::shared;
 /// # Safety
 ///
 /// For as long as the value lives, the `len()` bytes from `base()` on must stay mapped for reading
-/// and writing, and must only be accessed by raw pointers, atomics, or code outside Rust: never
-/// through a Rust reference while a work request or a peer may touch them. `base()` and `len()`
-/// must return the same values every time, and the range must not wrap around the end of the
-/// address space.
+/// and writing, unless [`can_fault`](Self::can_fault) says otherwise. They must only be accessed by
+/// raw pointers, atomics, or code outside Rust: never through a Rust reference while a work request
+/// or a peer may touch them. All methods must return the same values every time, and the range must
+/// not wrap around the end of the address space.
 pub unsafe trait Backing: Send + Sync + Debug {
     /// Address of the first byte; null where the memory begins at address 0.
     fn base(&self) -> *mut u8;
 
     /// Number of bytes.
     fn len(&self) -> usize;
+
+    /// Whether bytes may not be there: an access is an error then ([`Fault::Unmapped`]).
+    ///
+    /// Such memory is only accessed where [`catch_faults`](super::catch_faults) has been called.
+    fn can_fault(&self) -> bool {
+        false
+    }
 
     /// Whether there are no bytes at all.
     fn is_empty(&self) -> bool {
@@ -43,27 +50,30 @@ impl dyn Backing + '_ {
     ///
     /// # Errors
     ///
-    /// [`Fault`] when the range leaves the memory; nothing is copied then.
+    /// [`Fault`]: when the range leaves the memory, nothing is copied; when the memory has gone
+    /// away, some may be.
     pub fn read_at(&self, offset: usize, to: &mut [u8]) -> Result<(), Fault> {
-        shared::read(self, offset, to)
+        Bytes::of(self).read(offset, to)
     }
 
     /// Copies `from` into the memory from `offset` on, the last byte last.
     ///
     /// # Errors
     ///
-    /// [`Fault`] when the range leaves the memory; nothing is copied then.
+    /// [`Fault`]: when the range leaves the memory, nothing is copied; when the memory has gone
+    /// away, some may be.
     pub fn write_at(&self, offset: usize, from: &[u8]) -> Result<(), Fault> {
-        shared::write(self, offset, from)
+        Bytes::of(self).write(offset, from)
     }
 
     /// Reads the aligned 64-bit word at `offset` with acquire ordering.
     ///
     /// # Errors
     ///
-    /// [`Fault`] when the word leaves the memory or its address is not a multiple of 8.
+    /// [`Fault`] when the word leaves the memory, its address is not a multiple of 8, or it has gone
+    /// away.
     pub fn load_u64(&self, offset: usize) -> Result<u64, Fault> {
-        shared::load(self, offset)
+        Bytes::of(self).load_u64(offset)
     }
 
     /// Stores `swap` in the aligned 64-bit word at `offset` if it holds `compare`; gives what it
@@ -73,7 +83,7 @@ impl dyn Backing + '_ {
     ///
     /// As [`load_u64`](Self::load_u64).
     pub fn compare_swap_u64(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, Fault> {
-        shared::compare_swap(self, offset, compare, swap)
+        Bytes::of(self).compare_swap(offset, compare, swap)
     }
 
     /// Adds to the aligned 64-bit word at `offset`, wrapping; gives what it held. Atomic also
@@ -83,7 +93,7 @@ impl dyn Backing + '_ {
     ///
     /// As [`load_u64`](Self::load_u64).
     pub fn fetch_add_u64(&self, offset: usize, add: u64) -> Result<u64, Fault> {
-        shared::fetch_add(self, offset, add)
+        Bytes::of(self).fetch_add(offset, add)
     }
 }
 

@@ -6,8 +6,9 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
 use super::backing::Backing;
+use super::bytes::Bytes;
 use super::fault::Fault;
-use super::shared;
+use super::raw;
 
 /// Owned memory for registration: zeroed, page-aligned, reachable only by copies.
 ///
@@ -21,7 +22,7 @@ pub struct DmaBuf {
 }
 
 // SAFETY: `DmaBuf` owns its allocation, and gives access to it only by the copies and atomics of
-// `shared`, which are free of data races by construction (see `shared`).
+// `bytes`, which are free of data races by construction (see `bytes`).
 unsafe impl Send for DmaBuf {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for DmaBuf {}
@@ -49,6 +50,7 @@ impl DmaBuf {
     /// When `len` exceeds `isize::MAX` less a page, which no allocator could serve. Running out of
     /// memory ends the process, as for any Rust allocation.
     pub fn zeroed(len: usize) -> Self {
+        raw::prepare();
         // At least one byte, so that the allocation has an address of its own.
         let layout = Layout::from_size_align(len.max(1), Self::ALIGN)
             .expect("a buffer must be smaller than half of the address space");
@@ -79,7 +81,7 @@ impl DmaBuf {
     ///
     /// [`Fault`] when the range leaves the buffer; nothing is copied then.
     pub fn read_at(&self, offset: usize, to: &mut [u8]) -> Result<(), Fault> {
-        shared::read(self, offset, to)
+        Bytes::of(self).read(offset, to)
     }
 
     /// Copies `from` into the buffer from `offset` on.
@@ -88,7 +90,7 @@ impl DmaBuf {
     ///
     /// [`Fault`] when the range leaves the buffer; nothing is copied then.
     pub fn write_at(&self, offset: usize, from: &[u8]) -> Result<(), Fault> {
-        shared::write(self, offset, from)
+        Bytes::of(self).write(offset, from)
     }
 
     /// Reads the aligned 64-bit word at `offset` with acquire ordering.
@@ -97,7 +99,7 @@ impl DmaBuf {
     ///
     /// [`Fault`] when the word leaves the buffer or `offset` is not a multiple of 8.
     pub fn load_u64(&self, offset: usize) -> Result<u64, Fault> {
-        shared::load(self, offset)
+        Bytes::of(self).load_u64(offset)
     }
 
     /// Stores `swap` in the aligned 64-bit word at `offset` if it holds `compare`; gives what it
@@ -107,7 +109,7 @@ impl DmaBuf {
     ///
     /// As [`load_u64`](Self::load_u64).
     pub fn compare_swap_u64(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, Fault> {
-        shared::compare_swap(self, offset, compare, swap)
+        Bytes::of(self).compare_swap(offset, compare, swap)
     }
 
     /// Adds to the aligned 64-bit word at `offset`, wrapping; gives what it held. Atomic also
@@ -117,7 +119,7 @@ impl DmaBuf {
     ///
     /// As [`load_u64`](Self::load_u64).
     pub fn fetch_add_u64(&self, offset: usize, add: u64) -> Result<u64, Fault> {
-        shared::fetch_add(self, offset, add)
+        Bytes::of(self).fetch_add(offset, add)
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rxe_wire::{LKey, RKey};
 
 use super::Backing;
+use super::bytes::Registered;
 use super::objects::{FastRegion, Holder, Mapping};
 use super::region::{AccessFlags, Region};
 use super::{KeyError, MemoryTable, MrKeys, RegMrError, check_access, check_range};
@@ -128,9 +129,9 @@ impl MemoryTable {
         };
         region.key = key;
         let iova = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova };
-        let (access, backing) = (access | Region::LOCAL, Some(backing));
+        let (access, memory) = (access | Region::LOCAL, Some(Registered::new(backing)));
         let (variant, pd, qpn) = (key as u8, region.pd, None);
-        self.fill(index, Region { variant, pd, qpn, iova, length, access, offset, backing });
+        self.fill(index, Region { variant, pd, qpn, iova, length, access, offset, memory });
         Ok(())
     }
 

@@ -5,7 +5,10 @@
 //! [`MemoryTable::deregister`] has returned, nothing touches the memory any more, and no access by
 //! a key takes a lock that belongs to the whole device. Making keys valid and invalid does.
 
+mod advise;
 mod backing;
+mod bytes;
+mod catch;
 mod device_memory;
 mod dma_buf;
 mod fast;
@@ -13,9 +16,9 @@ mod fault;
 #[cfg(test)]
 mod model;
 mod objects;
+mod raw;
 mod region;
 mod rereg;
-pub mod shared;
 mod user_memory;
 mod window;
 
@@ -24,7 +27,9 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rxe_wire::{LKey, RKey};
 
+pub use advise::{Advice, AdviseMrError};
 pub use backing::{Backing, IntoBacking};
+pub use catch::{CatchFaultsError, catch_faults, unblock_faults};
 pub use device_memory::{AllocDmError, DeviceMemory};
 pub use dma_buf::DmaBuf;
 pub use fast::{MapMrError, PAGE_SIZE};
@@ -37,6 +42,7 @@ pub use window::{DeallocMwError, MwBind, MwType};
 
 use crate::pd::PdId;
 use crate::rng::SecretRng;
+use bytes::{Bytes, Registered};
 pub(crate) use objects::Holder;
 use objects::Objects;
 pub(crate) use region::Region;
@@ -299,7 +305,7 @@ impl MemoryTable {
         let iova = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova };
         check_range(&*backing, offset, length, iova)?;
         check_access(access)?;
-        self.insert(pd, iova, length, access, (Some(backing), offset))
+        self.insert(pd, iova, length, access, (Some(Registered::new(backing)), offset))
     }
 
     /// Makes a region without memory, for the host's own requests alone: it reads as zeros, and
@@ -318,12 +324,12 @@ impl MemoryTable {
         iova: u64,
         length: u64,
         access: AccessFlags,
-        (backing, offset): (Option<Arc<dyn Backing>>, usize),
+        (memory, offset): (Option<Registered>, usize),
     ) -> Result<MrKeys, RegMrError> {
         // R55: nothing fails behind this.
         let (index, variant) = self.allocate()?;
         let (access, qpn) = (access | Region::LOCAL, None);
-        self.fill(index, Region { variant, pd, qpn, iova, length, access, offset, backing });
+        self.fill(index, Region { variant, pd, qpn, iova, length, access, offset, memory });
         let key = index << 8 | u32::from(variant);
         Ok(MrKeys { lkey: LKey::new(key), rkey: RKey::new(key) })
     }
@@ -585,13 +591,20 @@ impl<'a> Span<'a> {
 
 impl Span<'_> {
     /// The memory; `None` for the region that has none.
-    fn backing(&self) -> Option<&dyn Backing> {
-        self.guard.as_ref()?.backing.as_deref()
+    #[inline]
+    fn bytes(&self) -> Option<Bytes<'_>> {
+        Some(self.guard.as_ref()?.memory.as_ref()?.bytes())
     }
 
     /// The region, and the offset of the span's first byte within its backing.
     fn place(&self) -> Option<(&Region, usize)> {
         Some((self.guard.as_ref()?, self.offset))
+    }
+
+    /// Touches each page of the `len` bytes of the span; the caller keeps within it.
+    fn touch(&self, len: usize, to_write: bool) -> Result<(), AccessFault> {
+        let Some(bytes) = self.bytes() else { return Ok(()) };
+        Ok(bytes.touch(self.offset, len, to_write)?)
     }
 
     /// Copies the first bytes of the span out into `to`.
@@ -601,28 +614,26 @@ impl Span<'_> {
 
     /// Copies bytes of the span from `skip` on out into `to`; the caller keeps within the span.
     pub(crate) fn read_at(&self, skip: usize, to: &mut [u8]) -> Result<(), AccessFault> {
-        let Some(backing) = self.backing() else {
+        let Some(bytes) = self.bytes() else {
             to.fill(0);
             return Ok(());
         };
-        Ok(shared::read(backing, self.offset + skip, to)?)
+        Ok(bytes.read(self.offset + skip, to)?)
     }
 
     /// Copies `from` into the first bytes of the span.
     pub(crate) fn write(&self, from: &[u8]) -> Result<(), AccessFault> {
-        let Some(backing) = self.backing() else { return Ok(()) };
-        Ok(shared::write(backing, self.offset, from)?)
+        let Some(bytes) = self.bytes() else { return Ok(()) };
+        Ok(bytes.write(self.offset, from)?)
     }
 
     /// Does an atomic on the first eight bytes of the span, and gives what they held.
     pub(crate) fn atomic(&self, operation: Atomic) -> Result<u64, AccessFault> {
-        let Some(backing) = self.backing() else { return Ok(0) };
+        let Some(bytes) = self.bytes() else { return Ok(0) };
         Ok(match operation {
-            Atomic::CompareSwap { compare, swap } => {
-                shared::compare_swap(backing, self.offset, compare, swap)
-            }
-            Atomic::FetchAdd { add } => shared::fetch_add(backing, self.offset, add),
-            Atomic::Store(bytes) => shared::store(backing, self.offset, bytes).map(|()| 0),
+            Atomic::CompareSwap { compare, swap } => bytes.compare_swap(self.offset, compare, swap),
+            Atomic::FetchAdd { add } => bytes.fetch_add(self.offset, add),
+            Atomic::Store(value) => bytes.store_u64(self.offset, value).map(|()| 0),
         }?)
     }
 

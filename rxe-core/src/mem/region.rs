@@ -1,11 +1,9 @@
 //! A registered memory region: bytes, the addresses they go by, and what may be done to them.
 
-use std::sync::Arc;
-
 use bitflags::bitflags;
 use rxe_wire::Qpn;
 
-use super::Backing;
+use super::bytes::Registered;
 use crate::pd::PdId;
 
 bitflags! {
@@ -62,7 +60,7 @@ pub(crate) struct Region {
     /// Offset of the first byte within the backing.
     pub(crate) offset: usize,
     /// `None`: it reads as zeros, and what is written vanishes (`ibv_alloc_null_mr`).
-    pub(crate) backing: Option<Arc<dyn Backing>>,
+    pub(super) memory: Option<Registered>,
 }
 
 impl Region {

@@ -2,6 +2,7 @@
 
 use rxe_wire::{LKey, RKey};
 
+use super::bytes::Registered;
 use super::region::{AccessFlags, Region};
 use super::{Mapping, MemoryTable, MrKeys, RegMrError, check_access, check_range};
 use crate::pd::PdId;
@@ -74,7 +75,7 @@ impl MemoryTable {
         let Some(region) = guard.as_mut().filter(|region| {
             u32::from(region.variant) == key.get() & 0xff
                 && region.access.contains(Region::LOCAL)
-                && region.backing.is_some()
+                && region.memory.is_some()
         }) else {
             return Err(no_such_key);
         };
@@ -85,7 +86,7 @@ impl MemoryTable {
             check_range(&**backing, *offset, *length, *iova)?;
         }
         if let Some(Mapping { backing, offset, length, iova }) = change.translation {
-            (region.backing, region.offset) = (Some(backing), offset);
+            (region.memory, region.offset) = (Some(Registered::new(backing)), offset);
             (region.length, region.iova) = (length, iova);
             region.variant = self.another_variant(region.variant);
         }

@@ -4,12 +4,18 @@
 
 use super::RegMrError;
 use super::backing::Backing;
+use super::bytes::Bytes;
+use super::fault::Fault;
 
 /// Memory of this process that its owner keeps: what `ibv_reg_mr` gets.
 ///
-/// Nothing is allocated, copied or pinned, and dropping it frees nothing. All of memory, as
-/// `ibv_reg_mr` with address 0, length `SIZE_MAX` and `IBV_ACCESS_ON_DEMAND` wants it, is
-/// `UserMemory::new(null_mut(), usize::MAX)`.
+/// Nothing is allocated, copied or pinned, and dropping it frees nothing. Once
+/// [`catch_faults`](super::catch_faults) has been called, the memory may be unmapped, protected or
+/// truncated while it is registered: an access that it does not allow is an error then
+/// ([`Fault::Unmapped`]), by which the work request fails, or the peer's.
+///
+/// All of memory, as `ibv_reg_mr` with address 0, length `SIZE_MAX` and `IBV_ACCESS_ON_DEMAND`
+/// wants it, is `UserMemory::new(null_mut(), usize::MAX)`.
 #[derive(Debug)]
 pub struct UserMemory {
     base: *mut u8,
@@ -32,6 +38,10 @@ unsafe impl Backing for UserMemory {
     fn len(&self) -> usize {
         self.len
     }
+
+    fn can_fault(&self) -> bool {
+        true
+    }
 }
 
 impl UserMemory {
@@ -45,18 +55,33 @@ impl UserMemory {
     ///
     /// From when the memory is registered until its last registration has ended:
     ///
-    /// * Every byte that a work request or a peer may access by a key is mapped, for reading, and
-    ///   if it may be written, for writing.
+    /// * Every byte that a work request or a peer may access by a key is mapped: for reading, and
+    ///   if it may be written, for writing. Or [`catch_faults`](super::catch_faults) has been
+    ///   called, and nobody has come above its handlers who does not hand down to them.
     /// * No Rust reference to such a byte exists, and no Rust code but raw pointers and atomics
     ///   accesses it. Rust memory is of an allocation whose provenance was exposed.
     ///
     /// Whoever has a key may change all bytes that it gives access to: the caller sees to it that
-    /// nothing relies on them. That is all of the program for a region of all of memory.
+    /// nothing relies on them. That is whatever is mapped there at that time, when the memory has
+    /// been unmapped since; and all of the program for a region of all of memory.
     pub unsafe fn new(base: *mut u8, len: usize) -> Result<Self, RegMrError> {
         if (base as usize).checked_add(len).is_none() {
             return Err(RegMrError::Wraps { iova: base as u64, length: len as u64 });
         }
         Ok(Self { base, len })
+    }
+
+    /// Touches each page, for writing if it is to be written to (`to_write`), so that it is there.
+    ///
+    /// To register memory in hardware does this, since it pins the pages: `ibv_reg_mr` fails with
+    /// `EFAULT` for memory that is not there, or cannot be written to. Here that is the caller's
+    /// choice; it costs a page fault for each page that was not there.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Unmapped`] with the first address that is not there.
+    pub fn populate(&self, to_write: bool) -> Result<(), Fault> {
+        Bytes::of(self).touch(0, self.len, to_write)
     }
 }
 
@@ -76,8 +101,7 @@ mod tests {
         let memory: Arc<dyn Backing> = Arc::new(memory);
         assert_eq!((memory.addr(), memory.len()), (base as u64, 64));
         memory.write_at(3, b"abc").unwrap();
-        assert_eq!(memory.fetch_add_u64(8, 5), Ok(0));
-        assert_eq!(memory.compare_swap_u64(8, 5, 7), Ok(5));
+        memory.write_at(8, &7_u64.to_ne_bytes()).unwrap();
         assert_eq!(memory.load_u64(8), Ok(7));
         assert!(memory.write_at(62, b"abc").is_err());
         let mut back = [0; 3];

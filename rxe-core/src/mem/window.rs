@@ -157,8 +157,8 @@ impl MemoryTable {
             return Err(KeyError::Registration(RegMrError::NeedsLocalWrite { access }));
         }
         let iova = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { addr };
-        let (pd, backing) = (region.pd, region.backing.clone());
-        Ok(Region { variant: 0, pd, qpn: None, iova, length, access, offset, backing })
+        let (pd, memory) = (region.pd, region.memory.clone());
+        Ok(Region { variant: 0, pd, qpn: None, iova, length, access, offset, memory })
     }
 
     pub(super) fn invalidate_window(

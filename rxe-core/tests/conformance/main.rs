@@ -22,7 +22,6 @@ mod gsi;
 mod hostile;
 mod invalidate;
 mod multicast;
-mod read_gaps;
 mod regions;
 mod registration;
 mod requester;
