@@ -12,8 +12,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use parking_lot::Mutex;
-
+use crate::fork::Kept;
 use crate::log;
 
 /// How a function tells whether it did what was asked.
@@ -266,7 +265,7 @@ fn defect(call: &'static str, panic: &(dyn Any + Send)) -> c_int {
 }
 
 /// The calls that were told to be missing.
-static MISSING: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+static MISSING: Kept<BTreeSet<&'static str>> = Kept::new(BTreeSet::new());
 
 /// Answers a call of something that is not there; the log tells so at the first one.
 pub(crate) fn unsupported<C: Convention>(call: &'static str, errno: c_int) -> C {

@@ -1,15 +1,112 @@
 //! Completion channels, and the events that come by them.
 
-use crate::call::{MinusOne, Pointer, Positive, missing};
-use crate::types::ibv_comp_channel;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_uint, c_void};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Arc, Weak};
 
-missing! {
-    EOPNOTSUPP as Pointer<ibv_comp_channel>:
-        ibv_create_comp_channel;
-    EOPNOTSUPP as Positive:
-        ibv_destroy_comp_channel;
-    EOPNOTSUPP as MinusOne:
-        ibv_get_cq_event;
-    EOPNOTSUPP as ():
-        ibv_ack_cq_events;
+use ibverbs_api::{CompletionChannel, CqId};
+use parking_lot::Mutex;
+
+use crate::call::{MinusOne, Pointer, Positive, Refused, answer};
+use crate::context::Context;
+use crate::cq::Cq;
+use crate::descriptor::{let_block, take_count};
+use crate::handles::{Held, Object, Shown, Users, live, object};
+use crate::memory::put;
+use crate::types::{ibv_comp_channel, ibv_context, ibv_cq};
+
+/// A completion channel.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Channel {
+    c: Shown<ibv_comp_channel>,
+    users: Users,
+    pub(crate) facade: CompletionChannel,
+    pub(crate) context: Held<Context>,
+    /// The queues whose events come here.
+    cqs: Mutex<HashMap<CqId, Weak<Cq>>>,
+}
+
+object!(Channel, ibv_comp_channel, "completion channel");
+
+impl Channel {
+    /// Lets events of a queue come here.
+    pub(crate) fn add(&self, cq: &Arc<Cq>) {
+        self.cqs.lock().insert(cq.facade.id(), Arc::downgrade(cq));
+    }
+
+    /// Lets no more events of a queue come here; those that were taken are counted.
+    pub(crate) fn remove(&self, cq: &Cq) {
+        self.cqs.lock().remove(&cq.facade.id());
+    }
+
+    /// The queue of an event that is being taken, unless it is gone.
+    fn take(&self, id: CqId) -> Option<Arc<Cq>> {
+        let cqs = self.cqs.lock();
+        let cq = cqs.get(&id)?.upgrade()?;
+        // Under the lock: whoever destroys the queue has not removed it yet, and will wait.
+        cq.events.taken();
+        Some(cq)
+    }
+}
+
+/// `ibv_create_comp_channel(3)`.
+pub(crate) unsafe extern "C" fn ibv_create_comp_channel(
+    context: *mut ibv_context,
+) -> Pointer<ibv_comp_channel> {
+    answer("ibv_create_comp_channel", || {
+        let held = Held::<Context>::get(context)?;
+        let facade = held.facade.create_channel().map_err(|error| {
+            Refused::new(error.raw_os_error().unwrap_or(libc::ENOMEM), error.to_string())
+        })?;
+        let_block(facade.as_fd())?;
+        let fd = facade.as_fd().as_raw_fd();
+        let c = Shown::new(ibv_comp_channel { context, fd, refcnt: 0 });
+        let cqs = Mutex::default();
+        let channel = Channel { c, users: Users::default(), facade, context: held, cqs };
+        Ok(Channel::table().publish(Arc::new(channel)))
+    })
+}
+
+/// `ibv_destroy_comp_channel(3)`: `EBUSY` while a completion queue uses it.
+pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(
+    channel: *mut ibv_comp_channel,
+) -> Positive {
+    answer("ibv_destroy_comp_channel", || Channel::table().withdraw(channel).map(drop))
+}
+
+/// `ibv_get_cq_event(3)`: waits for an event, as the channel's descriptor lets it.
+pub(crate) unsafe extern "C" fn ibv_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> MinusOne {
+    answer("ibv_get_cq_event", || {
+        let channel = live::<Channel>(channel)?;
+        let fd: c_int = channel.facade.as_fd().as_raw_fd();
+        let found = loop {
+            take_count(fd)?;
+            // None: the queue of the event is gone.
+            if let Some(found) = channel.facade.take_read().and_then(|id| channel.take(id)) {
+                break found;
+            }
+        };
+        // SAFETY: the program wants the queue and its own word there.
+        unsafe {
+            put(cq, found.handle())?;
+            put(cq_context, (*found.handle()).cq_context)
+        }
+    })
+}
+
+/// `ibv_ack_cq_events(3)`.
+pub(crate) unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
+    answer::<()>("ibv_ack_cq_events", || {
+        // A thread that destroys the queue has withdrawn it already, and waits for this.
+        // SAFETY: the program has an event of the queue in its hands, which therefore is there.
+        let events = unsafe { Cq::trusted(cq) }.events.clone();
+        events.acknowledged(nevents);
+        Ok(())
+    })
 }

@@ -2,25 +2,35 @@
 
 use std::ffi::c_int;
 use std::fmt;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 
 use ibverbs_api::{DeviceAttr, Limits};
 
-use crate::call::{MinusOne, Pointer, Positive, Refused, answer, missing};
+use crate::ah::Ah;
+use crate::call::{Convention, Count, MinusOne, Pointer, Positive, Refused, answer};
+use crate::channel::Channel;
+use crate::clock::{CLOCK_KHZ, query_rt_values};
+use crate::cq::{Cq, modify_cq};
 use crate::device::Device;
+use crate::dm::{Dm, alloc_dm, free_dm};
 use crate::handles::{Held, Object, Shown, Table, Users, live};
 use crate::memory::{copy_text, put, put_sized};
+use crate::mr::Mr;
+use crate::pd::{Pd, alloc_parent_domain};
+use crate::poll::{poll_cq, req_notify_cq};
 use crate::port::query_port;
+use crate::post::{post_recv, post_send, post_srq_recv};
+use crate::qp::Qp;
+use crate::qp_ex::create_qp_ex;
+use crate::srq::Srq;
+use crate::td::{Td, alloc_td, dealloc_td};
 use crate::types::{
-    ibv_context, ibv_context_ops, ibv_device, ibv_device_attr, ibv_device_attr_ex,
-    ibv_query_device_ex_input, verbs_context,
+    ibv_context, ibv_context_ops, ibv_cq, ibv_cq_moderation_caps, ibv_device, ibv_device_attr,
+    ibv_device_attr_ex, ibv_query_device_ex_input, ibv_wc, verbs_context,
 };
-
-missing! {
-    EOPNOTSUPP as Pointer<ibv_context>:
-        ibv_import_device;
-}
+use crate::xrcd::{FileId, Xrcd, close_xrcd, open_xrcd};
 
 /// An opened device.
 #[repr(C)]
@@ -29,6 +39,8 @@ pub(crate) struct Context {
     users: Users,
     pub(crate) facade: ibverbs_api::Context,
     device: Held<Device>,
+    /// What `cmd_fd` is: nothing can be done with it, but to import the context by it.
+    command: OwnedFd,
 }
 
 impl fmt::Debug for Context {
@@ -47,32 +59,94 @@ impl Object for Context {
     }
 
     fn handle(&self) -> *mut ibv_context {
-        // SAFETY: the block is there, and this only computes an address within it.
-        unsafe { &raw mut (*self.c.as_ptr()).context }
+        std::ptr::from_ref(self).cast_mut().cast::<ibv_context>().wrapping_byte_add(CONTEXT_OFFSET)
     }
 
     fn users(&self) -> &Users {
         &self.users
     }
+
+    unsafe fn trusted<'a>(handle: *mut ibv_context) -> &'a Self {
+        // SAFETY: the pointer is into the first field of an object that is there.
+        unsafe { &*handle.wrapping_byte_sub(CONTEXT_OFFSET).cast::<Self>() }
+    }
+
+    fn after_fork(&self) {
+        // SAFETY: the block is there, and the child of a fork has one thread.
+        unsafe { (*self.handle()).ops = operations_of_others() };
+    }
 }
+
+/// The program's pointer is to the end of the block, since the block grows at its front.
+const CONTEXT_OFFSET: usize = std::mem::offset_of!(verbs_context, context);
 
 /// Says that `sz` and what is before the context are there (`verbs_get_ctx` of verbs.h).
 const EXTENDED: usize = usize::MAX;
 
 /// The functions of an opened device. NULL is a legal "not supported".
 fn operations() -> ibv_context_ops {
-    ibv_context_ops { _compat_query_device: Some(ibv_query_device), ..ibv_context_ops::zeroed() }
+    ibv_context_ops {
+        _compat_query_device: Some(ibv_query_device),
+        poll_cq: Some(poll_cq),
+        req_notify_cq: Some(req_notify_cq),
+        post_srq_recv: Some(post_srq_recv),
+        post_send: Some(post_send),
+        post_recv: Some(post_recv),
+        ..ibv_context_ops::zeroed()
+    }
 }
 
-fn block(facade: &ibverbs_api::Context, device: *mut ibv_device) -> verbs_context {
+/// The functions of a context of the process that this one was forked from: they refuse. All others
+/// look their objects up, which are unknown here.
+fn operations_of_others() -> ibv_context_ops {
+    unsafe extern "C" fn poll_cq(_: *mut ibv_cq, _: c_int, _: *mut ibv_wc) -> Count {
+        Count::failed(libc::EINVAL)
+    }
+    unsafe extern "C" fn req_notify_cq(_: *mut ibv_cq, _: c_int) -> Positive {
+        Positive::failed(libc::EINVAL)
+    }
+    unsafe extern "C" fn post<Queue, Request>(
+        _: *mut Queue,
+        first: *mut Request,
+        bad: *mut *mut Request,
+    ) -> Positive {
+        // SAFETY: the program wants the request that was refused there.
+        let put = unsafe { put(bad, first) };
+        Positive::failed(put.map_or_else(|refused| refused.errno(), |()| libc::EINVAL))
+    }
+    ibv_context_ops {
+        poll_cq: Some(poll_cq),
+        req_notify_cq: Some(req_notify_cq),
+        post_send: Some(post),
+        post_recv: Some(post),
+        post_srq_recv: Some(post),
+        ..operations()
+    }
+}
+
+fn block(
+    facade: &ibverbs_api::Context,
+    device: *mut ibv_device,
+    command: &OwnedFd,
+) -> verbs_context {
     verbs_context {
+        alloc_dm: Some(alloc_dm),
+        free_dm: Some(free_dm),
+        alloc_parent_domain: Some(alloc_parent_domain),
+        alloc_td: Some(alloc_td),
+        dealloc_td: Some(dealloc_td),
+        query_rt_values: Some(query_rt_values),
+        open_xrcd: Some(open_xrcd),
+        close_xrcd: Some(close_xrcd),
         query_port: Some(query_port),
+        modify_cq: Some(modify_cq),
         query_device_ex: Some(query_device_ex),
+        create_qp_ex: Some(create_qp_ex),
         sz: size_of::<verbs_context>(),
         context: ibv_context {
             device,
             ops: operations(),
-            cmd_fd: -1,
+            cmd_fd: command.as_raw_fd(),
             async_fd: facade.event_fd().as_raw_fd(),
             num_comp_vectors: facade.query_device().num_comp_vectors as c_int,
             abi_compat: std::ptr::without_provenance_mut(EXTENDED),
@@ -82,20 +156,71 @@ fn block(facade: &ibverbs_api::Context, device: *mut ibv_device) -> verbs_contex
     }
 }
 
+impl Context {
+    /// Lets the program have a context.
+    fn publish(
+        facade: ibverbs_api::Context,
+        device: Held<Device>,
+        command: OwnedFd,
+    ) -> *mut ibv_context {
+        let c = Shown::new(block(&facade, device.handle(), &command));
+        let context = Self { c, users: Users::default(), facade, device, command };
+        Self::table().publish(Arc::new(context))
+    }
+}
+
 /// `ibv_open_device(3)`.
 pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> Pointer<ibv_context> {
     answer("ibv_open_device", || {
         let held = Held::<Device>::get(device)?;
         let facade = held.facade()?.open()?;
-        let c = Shown::new(block(&facade, device));
-        let context = Context { c, users: Users::default(), facade, device: held };
-        Ok(Context::table().publish(Arc::new(context)))
+        // A file of its own, which costs nothing but a descriptor.
+        let command = UnixDatagram::unbound().map_err(|_| Refused::os("a descriptor"))?;
+        Ok(Context::publish(facade, held, command.into()))
     })
 }
 
-/// `ibv_close_device(3)`.
+/// `ibv_import_device(3)`: one more handle of a context of this process, by a copy of its `cmd_fd`,
+/// which belongs to the new handle from now on.
+///
+/// Contexts of other processes cannot be imported: they and what is made with them live in these.
+pub(crate) unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> Pointer<ibv_context> {
+    answer("ibv_import_device", || {
+        let file = FileId::of(cmd_fd).map_err(|error| Refused::invalid(error.to_string()))?;
+        let is_it = |context: &Context| {
+            FileId::of(context.command.as_raw_fd()).is_ok_and(|known| known == file)
+        };
+        let Some(known) = Context::table().find(is_it) else {
+            let why = "the descriptor is the cmd_fd of no context that this process has opened";
+            return Err(Refused::new(libc::ENODEV, why));
+        };
+        if known.command.as_raw_fd() == cmd_fd {
+            return Err(Refused::invalid("import a copy of cmd_fd, made by dup(2), not itself"));
+        }
+        // SAFETY: the descriptor is open, and the program gives it away.
+        let command = unsafe { OwnedFd::from_raw_fd(cmd_fd) };
+        Ok(Context::publish(known.facade.clone(), known.device.clone(), command))
+    })
+}
+
+/// `ibv_close_device(3)`. What the program has not destroyed goes with it, as with the descriptor of
+/// the kernel's device.
 pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> MinusOne {
-    answer("ibv_close_device", || Context::table().withdraw(context).map(drop))
+    answer("ibv_close_device", || {
+        let object = live::<Context>(context)?;
+        // Those first that are made with others.
+        drop(Qp::table().withdraw_all(|qp| qp.context.is(&object)));
+        drop(Ah::table().withdraw_all(|ah| ah.pd.context.is(&object)));
+        drop(Mr::table().withdraw_all(|mr| mr.pd.lock().context.is(&object)));
+        drop(Srq::table().withdraw_all(|srq| srq.context.is(&object)));
+        drop(Cq::table().withdraw_all(|cq| cq.context.is(&object)));
+        drop(Channel::table().withdraw_all(|channel| channel.context.is(&object)));
+        drop(Dm::table().withdraw_all(|dm| dm.context.is(&object)));
+        drop(Xrcd::table().withdraw_all(|xrcd| xrcd.context.is(&object)));
+        drop(Pd::table().withdraw_all(|pd| pd.context.is(&object)));
+        drop(Td::table().withdraw_all(|td| td.context.is(&object)));
+        Context::table().withdraw(context).map(drop)
+    })
 }
 
 /// `ibv_query_device(3)`.
@@ -129,6 +254,11 @@ unsafe extern "C" fn query_device_ex(
         let mut attributes = ibv_device_attr_ex::zeroed();
         attributes.orig_attr = device_attr(&facade);
         attributes.phys_port_cnt_ex = facade.phys_port_cnt.into();
+        attributes.max_dm_size = facade.limits.max_dm_size;
+        attributes.completion_timestamp_mask = u64::MAX;
+        attributes.hca_core_clock = CLOCK_KHZ;
+        attributes.cq_mod_caps =
+            ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
         // SAFETY: the program says how much room there is.
         unsafe { put_sized(attr, attributes, attr_size) }
     })

@@ -6,9 +6,9 @@ use std::ptr;
 use std::sync::Arc;
 
 use ibverbs_api::DeviceError;
-use parking_lot::Mutex;
 
 use crate::call::{Count, Pointer, Refused, answer};
+use crate::fork::Kept;
 use crate::handles::{Object, Shown, Users, live, object};
 use crate::memory::copy_text;
 use crate::types::ibv_device;
@@ -40,7 +40,7 @@ pub(crate) struct Device {
     index: c_int,
 }
 
-object!(Device, ibv_device, "device");
+object!(Device, ibv_device, "device", survives_fork);
 
 impl Device {
     fn new(name: &str, index: c_int) -> Self {
@@ -62,7 +62,7 @@ impl Device {
 }
 
 /// Lists that the program has not freed yet, by address.
-static LISTS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+static LISTS: Kept<BTreeSet<usize>> = Kept::new(BTreeSet::new());
 
 /// The devices that there are now, in the order of the host's interfaces.
 pub(crate) fn all() -> Result<Vec<*mut ibv_device>, Refused> {

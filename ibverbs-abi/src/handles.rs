@@ -4,18 +4,21 @@
 //! address of that part. A table of each kind holds those that are alive. Calls off the data path
 //! look the pointer up in it: so a pointer that is NULL, was destroyed, or never was one, is an
 //! error of the call, and what a call works on stays there while it does, whatever other threads
-//! destroy. Posting and polling do not look, and trust the program as every libibverbs does.
+//! destroy. Posting and polling do not look ([`Object::trusted`]), and trust the program as every
+//! libibverbs does.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::mem;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Once};
 
 use parking_lot::RwLock;
 
 use crate::call::Refused;
+use crate::fork::{self, AcrossFork};
 
 /// The part of an object that the C header shows. The program may read it at any time.
 #[repr(transparent)]
@@ -59,6 +62,21 @@ pub(crate) trait Object: Sized + 'static {
 
     /// How many objects are made with it.
     fn users(&self) -> &Users;
+
+    /// The object of a pointer, without a look.
+    ///
+    /// # Safety
+    ///
+    /// The pointer is what [`Table::publish`] gave, and the object is not destroyed while the result
+    /// is in use.
+    unsafe fn trusted<'a>(handle: *mut Self::C) -> &'a Self;
+
+    /// It is the same in the child of a fork; others are the parent's alone.
+    const SURVIVES_FORK: bool = false;
+
+    /// In the child of a fork: makes what the program calls by pointers in it refuse. It only writes
+    /// to memory, no more.
+    fn after_fork(&self) {}
 }
 
 /// How many objects are made with this one.
@@ -66,29 +84,82 @@ pub(crate) trait Object: Sized + 'static {
 pub(crate) struct Users(AtomicU32);
 
 /// The live objects of one kind, by their addresses.
-#[derive(Debug)]
-pub(crate) struct Table<T>(RwLock<BTreeMap<usize, Arc<T>>>);
+pub(crate) struct Table<T> {
+    objects: UnsafeCell<RwLock<Objects<T>>>,
+    /// Told to the handler of forks.
+    is_watched: Once,
+}
+
+type Objects<T> = BTreeMap<usize, Arc<T>>;
+
+// SAFETY: the cell is only written to in the child of a fork, which has one thread.
+unsafe impl<T: Send + Sync> Sync for Table<T> {}
+
+impl<T: Object> fmt::Debug for Table<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of kind {}", self.len(), T::NAME)
+    }
+}
+
+impl<T: Object + Send + Sync> AcrossFork for Table<T> {
+    fn lock(&self) {
+        mem::forget(self.objects().write());
+    }
+
+    unsafe fn unlock(&self) {
+        // SAFETY: the caller's: this thread has locked it.
+        unsafe { self.objects().force_unlock_write() };
+    }
+
+    unsafe fn begin_anew(&self) {
+        // SAFETY: the caller's: there is no other thread, and the lock was taken before the fork, so
+        // the map is whole. The old lock is left as it is: threads that are not here waited for it.
+        unsafe {
+            let old = mem::take(&mut *self.objects().data_ptr());
+            let kept = if T::SURVIVES_FORK {
+                old
+            } else {
+                old.values().for_each(|object| object.after_fork());
+                // Not dropped: dropping would work on what is the parent's.
+                mem::forget(old);
+                BTreeMap::new()
+            };
+            self.objects.get().write(RwLock::new(kept));
+        }
+    }
+}
 
 impl<T: Object> Table<T> {
     pub(crate) const fn new() -> Self {
-        Self(RwLock::new(BTreeMap::new()))
+        let objects = UnsafeCell::new(RwLock::new(BTreeMap::new()));
+        Self { objects, is_watched: Once::new() }
+    }
+
+    fn objects(&self) -> &RwLock<Objects<T>> {
+        // SAFETY: it is only written to where there is no other thread, and where nobody holds what
+        // this gives.
+        unsafe { &*self.objects.get() }
     }
 
     /// Lets the program have an object, and gives its address.
-    pub(crate) fn publish(&self, object: Arc<T>) -> *mut T::C {
+    pub(crate) fn publish(&'static self, object: Arc<T>) -> *mut T::C
+    where
+        T: Send + Sync,
+    {
+        self.is_watched.call_once(|| fork::watch(self));
         let handle = object.handle();
-        self.0.write().insert(handle.addr(), object);
+        self.objects().write().insert(handle.addr(), object);
         handle
     }
 
     /// The object of a pointer.
     pub(crate) fn get(&self, handle: *mut T::C) -> Result<Arc<T>, Refused> {
-        self.0.read().get(&handle.addr()).cloned().ok_or_else(|| Self::unknown(handle))
+        self.objects().read().get(&handle.addr()).cloned().ok_or_else(|| Self::unknown(handle))
     }
 
     /// Takes an object away from the program, unless others are made with it (`EBUSY`).
     pub(crate) fn withdraw(&self, handle: *mut T::C) -> Result<Arc<T>, Refused> {
-        let mut table = self.0.write();
+        let mut table = self.objects().write();
         let object = table.get(&handle.addr()).ok_or_else(|| Self::unknown(handle))?;
         // `Held` counts while it holds the object of a table, so under its lock or by a thread that
         // has looked it up already: such a thread races with the program's own destruction.
@@ -101,22 +172,39 @@ impl<T: Object> Table<T> {
         table.remove(&handle.addr()).ok_or_else(|| Self::unknown(handle))
     }
 
-    /// Takes all objects that `select` away from the program.
+    /// Takes an object away from the program, whether it is in use or not.
+    pub(crate) fn forget(&self, handle: *mut T::C) -> Result<Arc<T>, Refused> {
+        self.objects().write().remove(&handle.addr()).ok_or_else(|| Self::unknown(handle))
+    }
+
+    /// Takes all objects that `select` wants away from the program, whatever is made with them.
     pub(crate) fn withdraw_all(&self, select: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
-        let mut table = self.0.write();
+        let mut table = self.objects().write();
         let gone = table.iter().filter(|(_, object)| select(object));
         let gone: Vec<usize> = gone.map(|(&address, _)| address).collect();
         gone.iter().filter_map(|address| table.remove(address)).collect()
     }
 
-    /// The first object that `select`s, as a pointer for the program.
+    /// The first object that `select` wants.
     pub(crate) fn find(&self, select: impl Fn(&T) -> bool) -> Option<Arc<T>> {
-        self.0.read().values().find(|object| select(object)).cloned()
+        self.find_and(select, |_| ())
+    }
+
+    /// As [`Self::find`]; `act` is done with it before anyone can take it away.
+    pub(crate) fn find_and(
+        &self,
+        select: impl Fn(&T) -> bool,
+        act: impl FnOnce(&T),
+    ) -> Option<Arc<T>> {
+        let table = self.objects().read();
+        let found = table.values().find(|object| select(object))?;
+        act(found);
+        Some(found.clone())
     }
 
     /// How many are alive.
     pub(crate) fn len(&self) -> usize {
-        self.0.read().len()
+        self.objects().read().len()
     }
 
     fn unknown(handle: *mut T::C) -> Refused {
@@ -132,10 +220,15 @@ impl<T: Object> Held<T> {
     /// Holds the object of a pointer.
     pub(crate) fn get(handle: *mut T::C) -> Result<Self, Refused> {
         // Counted under the lock of the table, so that nobody destroys it in between.
-        let table = T::table().0.read();
+        let table = T::table().objects().read();
         let object = table.get(&handle.addr()).ok_or_else(|| Table::<T>::unknown(handle))?;
         object.users().0.fetch_add(1, Ordering::AcqRel);
         Ok(Self(object.clone()))
+    }
+
+    /// Whether it holds this one.
+    pub(crate) fn is(&self, object: &Arc<T>) -> bool {
+        Arc::ptr_eq(&self.0, object)
     }
 
     /// As [`Self::get`]; NULL is nothing.
@@ -165,18 +258,31 @@ impl<T: Object> Deref for Held<T> {
     }
 }
 
+/// A number that no other object of the process has: what the program imports an object by.
+pub(crate) fn next_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 /// The object of a pointer that the program gave to a call.
 pub(crate) fn live<T: Object>(handle: *mut T::C) -> Result<Arc<T>, Refused> {
     T::table().get(handle)
 }
 
 /// Implements [`Object`] for a struct whose first field `c` is shown to the program, and which has a
-/// field `users`.
+/// field `users`; `survives_fork` if it is the same in the child of a fork.
 macro_rules! object {
     ($object:ty, $c:ty, $name:literal) => {
+        $crate::handles::object!(@ $object, $c, $name, false);
+    };
+    ($object:ty, $c:ty, $name:literal, survives_fork) => {
+        $crate::handles::object!(@ $object, $c, $name, true);
+    };
+    (@ $object:ty, $c:ty, $name:literal, $survives:literal) => {
         impl $crate::handles::Object for $object {
             type C = $c;
             const NAME: &'static str = $name;
+            const SURVIVES_FORK: bool = $survives;
 
             fn table() -> &'static $crate::handles::Table<Self> {
                 static TABLE: $crate::handles::Table<$object> = $crate::handles::Table::new();
@@ -184,11 +290,17 @@ macro_rules! object {
             }
 
             fn handle(&self) -> *mut $c {
-                self.c.as_ptr().cast()
+                const { assert!(core::mem::offset_of!(Self, c) == 0) };
+                core::ptr::from_ref(self).cast_mut().cast()
             }
 
             fn users(&self) -> &$crate::handles::Users {
                 &self.users
+            }
+
+            unsafe fn trusted<'a>(handle: *mut $c) -> &'a Self {
+                // SAFETY: the pointer is to the first field of an object that is there.
+                unsafe { &*handle.cast::<Self>() }
             }
         }
     };

@@ -25,12 +25,15 @@
 // Until all objects are written.
 #![allow(dead_code)]
 
+mod acks;
 mod ah;
 mod call;
 mod channel;
+mod clock;
 mod context;
 mod cq;
 mod cq_ex;
+mod descriptor;
 mod device;
 mod dm;
 mod event;
@@ -51,6 +54,7 @@ mod port;
 mod post;
 mod private;
 mod qp;
+mod qp_attr;
 mod qp_ex;
 mod rates;
 mod rdmacm;
@@ -58,5 +62,6 @@ mod rsocket;
 mod srq;
 mod strings;
 mod sysfs;
+mod td;
 mod types;
 mod xrcd;

@@ -1,45 +1,129 @@
-//! Protection domains, thread domains and parent domains.
+//! Protection domains, and parent domains, which are protection domains too.
 
 use std::sync::Arc;
 
 use ibverbs_api::ProtectionDomain;
 
-use crate::call::{Pointer, Positive, answer, missing};
+use crate::call::{Pointer, Positive, Refused, answer};
 use crate::context::Context;
-use crate::handles::{Held, Object, Shown, Users, object};
-use crate::types::{ibv_context, ibv_pd};
-
-missing! {
-    EOPNOTSUPP as Pointer<ibv_pd>:
-        ibv_import_pd;
-    EOPNOTSUPP as ():
-        ibv_unimport_pd;
-}
+use crate::handles::{Held, Object, Shown, Users, live, next_number, object};
+use crate::memory::get;
+use crate::td::Td;
+use crate::types::{ibv_context, ibv_parent_domain_init_attr, ibv_pd};
 
 /// A protection domain.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Pd {
     c: Shown<ibv_pd>,
-    users: Users,
+    /// Shared with those that are imports of it.
+    users: Arc<Users>,
     pub(crate) facade: ProtectionDomain,
     pub(crate) context: Held<Context>,
+    /// What a program imports it by.
+    number: u32,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// Made by `ibv_alloc_pd`.
+    Original,
+    /// Another handle of one.
+    Import,
+    /// A parent domain, and what it stands for.
+    Parent { _pd: Held<Pd>, _td: Option<Held<Td>> },
 }
 
 object!(Pd, ibv_pd, "protection domain");
+
+impl Pd {
+    fn new(context: Held<Context>, facade: ProtectionDomain, number: u32, kind: Kind) -> Self {
+        let c = Shown::new(ibv_pd { context: context.handle(), handle: number });
+        Self { c, users: Arc::default(), facade, context, number, kind }
+    }
+}
 
 /// `ibv_alloc_pd(3)`.
 pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> Pointer<ibv_pd> {
     answer("ibv_alloc_pd", || {
         let held = Held::<Context>::get(context)?;
         let facade = held.facade.alloc_pd()?;
-        let c = Shown::new(ibv_pd { context, handle: 0 });
-        let pd = Pd { c, users: Users::default(), facade, context: held };
+        let pd = Pd::new(held, facade, next_number(), Kind::Original);
         Ok(Pd::table().publish(Arc::new(pd)))
     })
 }
 
 /// `ibv_dealloc_pd(3)`: `EBUSY` while anything is made in it.
+///
+/// Deallocating an import deallocates the domain itself; whoever has other handles of it can only
+/// let go of them, as the man page of `ibv_import_pd` demands.
 pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> Positive {
     answer("ibv_dealloc_pd", || Pd::table().withdraw(pd).map(drop))
+}
+
+/// `IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS` and `IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT`.
+const ALLOCATORS: u32 = 1;
+const PD_CONTEXT: u32 = 1 << 1;
+
+/// `ibv_alloc_parent_domain(3)`, which `verbs.h` calls by a pointer.
+///
+/// The word of `pd_context` is only for the allocators of the program, which are not supported: no
+/// memory that a program could supply is used here.
+pub(crate) unsafe extern "C" fn alloc_parent_domain(
+    context: *mut ibv_context,
+    attr: *mut ibv_parent_domain_init_attr,
+) -> Pointer<ibv_pd> {
+    answer("ibv_alloc_parent_domain", || {
+        // SAFETY: the program points to how it is to be.
+        let attr = unsafe { get(attr) }?;
+        if attr.comp_mask & !(ALLOCATORS | PD_CONTEXT) != 0 {
+            return Err(Refused::invalid("comp_mask has unknown bits"));
+        }
+        if attr.comp_mask & ALLOCATORS != 0 {
+            let why = "no memory is taken from a program's allocators: leave out ALLOCATORS";
+            return Err(Refused::new(libc::EOPNOTSUPP, why));
+        }
+        let held = Held::<Context>::get(context)?;
+        let pd = Held::<Pd>::get(attr.pd)?;
+        if !pd.context.facade.is_same(&held.facade) {
+            return Err(Refused::invalid("the protection domain belongs to another context"));
+        }
+        let td = Held::<Td>::get_if_any(attr.td)?;
+        let facade = pd.facade.alloc_parent(td.as_ref().map(|td| &td.facade))?;
+        let number = pd.number;
+        let parent = Pd::new(held, facade, number, Kind::Parent { _pd: pd, _td: td });
+        Ok(Pd::table().publish(Arc::new(parent)))
+    })
+}
+
+/// `ibv_import_pd(3)`.
+pub(crate) unsafe extern "C" fn ibv_import_pd(
+    context: *mut ibv_context,
+    pd_handle: u32,
+) -> Pointer<ibv_pd> {
+    answer("ibv_import_pd", || {
+        let held = Held::<Context>::get(context)?;
+        let is_it = |pd: &Pd| {
+            let is_parent = matches!(pd.kind, Kind::Parent { .. });
+            !is_parent && pd.number == pd_handle && pd.context.facade.is_same(&held.facade)
+        };
+        let Some(known) = Pd::table().find(is_it) else {
+            let why = format!("the context has no protection domain of handle {pd_handle}");
+            return Err(Refused::new(libc::ENOENT, why));
+        };
+        let import = Pd::new(held, known.facade.clone(), pd_handle, Kind::Import);
+        let import = Pd { users: known.users.clone(), ..import };
+        Ok(Pd::table().publish(Arc::new(import)))
+    })
+}
+
+/// `ibv_unimport_pd(3)`: the domain itself stays.
+pub(crate) unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
+    answer::<()>("ibv_unimport_pd", || {
+        if !matches!(live::<Pd>(pd)?.kind, Kind::Import) {
+            return Err(Refused::invalid("this protection domain was not imported"));
+        }
+        Pd::table().forget(pd).map(drop)
+    })
 }

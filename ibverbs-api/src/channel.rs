@@ -34,6 +34,12 @@ impl CompletionChannel {
         self.core.take()
     }
 
+    /// As [`Self::take`], for a caller that has read the descriptor: one read is for one event, or
+    /// for one of a queue that is gone.
+    pub fn take_read(&self) -> Option<CqId> {
+        self.core.take()
+    }
+
     /// Waits for an event (`ibv_get_cq_event`): which completion queue it concerns.
     ///
     /// # Errors

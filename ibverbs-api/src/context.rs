@@ -18,7 +18,7 @@ use rxe_core::qp::Mtu;
 use rxe_core::wq::MAX_MESSAGE;
 use rxe_core::xrc::OpenXrcdError;
 use rxe_net::link::LinkCounters;
-use rxe_net::runtime::{EventFd, OpenLink, Runner, UdpLinks};
+use rxe_net::runtime::{Clock, EventFd, OpenLink, Runner, UdpLinks};
 use rxe_wire::PKey;
 
 use crate::attr::{AtomicCap, DeviceAttr, LinkLayer, PortAttr, PortState};
@@ -102,6 +102,17 @@ impl Context {
     /// The device that was opened.
     pub fn device(&self) -> &Device {
         &self.inner.device
+    }
+
+    /// Whether both are handles to one opened device: what is made with the one goes with the other.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// The clock of all devices now, in nanoseconds since a moment of its own
+    /// (`ibv_query_rt_values_ex`).
+    pub fn clock_nanos() -> u64 {
+        Clock::now().as_nanos()
     }
 
     /// What the device is and can do (`ibv_query_device`).
@@ -252,6 +263,12 @@ impl Context {
     /// Takes the oldest asynchronous event, if there is one.
     pub fn take_event(&self) -> Option<AsyncEvent> {
         self.inner.event_fd.take();
+        self.inner.core.events().take()
+    }
+
+    /// As [`Self::take_event`], for a caller that has read the descriptor: one read is for one
+    /// event, or for one that was lost.
+    pub fn take_read_event(&self) -> Option<AsyncEvent> {
         self.inner.core.events().take()
     }
 

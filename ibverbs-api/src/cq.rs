@@ -125,7 +125,13 @@ impl CompletionQueue {
     /// When there is none, this thread receives and processes what has come for the queue pairs
     /// that complete here, and looks again. It never blocks.
     pub fn poll(&self, max: usize, to: &mut Vec<WorkCompletion>) -> usize {
-        let count = self.inner.core.poll(max, to);
+        self.poll_each(max, |wc| to.push(wc))
+    }
+
+    /// As [`Self::poll`], and gives each completion to `each`, under the lock of the queue: that
+    /// must be short, and must not use the queue.
+    pub fn poll_each(&self, max: usize, mut each: impl FnMut(WorkCompletion)) -> usize {
+        let count = self.inner.core.poll_each(max, &mut each);
         if count > 0 || max == 0 {
             return count;
         }
@@ -137,7 +143,7 @@ impl CompletionQueue {
                 runner.poll();
             }
         }
-        self.inner.core.poll(max, to)
+        self.inner.core.poll_each(max, each)
     }
 
     /// Polls until a completion comes.

@@ -10,7 +10,7 @@ use rxe_net::runtime::LinkOptions;
 
 use crate::context::Context;
 use crate::error::{DeviceError, OpenError};
-use crate::selection::{DeviceSelection, SelectError};
+use crate::selection::DeviceSelection;
 
 /// An RDMA device (`struct ibv_device`): an interface of this host, not opened yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,17 +60,14 @@ impl OpenOptions {
 ///
 /// [`DeviceError`] when the host does not tell its interfaces, or `URXE_DEVICES` is no good.
 pub fn devices() -> Result<Vec<Device>, DeviceError> {
-    let all = all_devices()?;
-    let Some(selection) = DeviceSelection::from_env()? else { return Ok(all) };
-    selection.select(&all).map_err(|error| match error {
-        SelectError::Missing(name) => {
-            DeviceError::NoSuchDevice { name, known: all.into_iter().map(|d| d.name).collect() }
-        }
-        SelectError::Wrong(error) => error.into(),
-    })
+    match DeviceSelection::from_env()? {
+        Some(selection) => selection.devices(),
+        None => all_devices(),
+    }
 }
 
-fn all_devices() -> Result<Vec<Device>, DeviceError> {
+/// Those of this host that can be devices, under their own names.
+pub(crate) fn all_devices() -> Result<Vec<Device>, DeviceError> {
     let usable = |interface: &InterfaceInfo| {
         interface.up && !interface.addrs.is_empty() && active_mtu(interface).is_some()
     };

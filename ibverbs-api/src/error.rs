@@ -18,8 +18,8 @@ pub enum DeviceError {
     /// The host does not say which interfaces it has.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// `URXE_DEVICES` is no good.
-    #[error("URXE_DEVICES: {0}")]
+    /// The choice of devices is no good.
+    #[error("the devices chosen (URXE_DEVICES): {0}")]
     Selection(#[from] SelectionError),
     /// There is no such device.
     #[error("there is no RDMA device {name:?}; there {}", list(known))]

@@ -149,9 +149,9 @@ pub use rxe_core::mem::{
 pub use rxe_core::multicast::{MULTICAST_QPN, MulticastError};
 pub use rxe_core::qp::{
     AddressVector, MigState, Mtu, QpAttr, QpAttrMask, QpCaps, QpState, QpType, RC_TO_RTS,
-    steps_to_rts,
+    RecvPoster, SendBatch, SendPoster, steps_to_rts,
 };
-pub use rxe_core::srq::{SrqAttr, SrqAttrMask, SrqError, SrqId};
+pub use rxe_core::srq::{SrqAttr, SrqAttrMask, SrqError, SrqId, SrqPoster};
 pub use rxe_core::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
 pub use rxe_core::wq::{
     FlushLevel, MAX_MESSAGE, PostRecvError, PostSendError, RecvWr, RemoteAddr, SendData, SendFlags,

@@ -9,7 +9,7 @@ use rxe_core::mem::AccessFlags;
 use rxe_core::multicast::MulticastError;
 use rxe_core::qp::{
     AddressVector, Mtu, QpAttr, QpAttrMask, QpCaps, QpInit as CoreInit, QpState, QpType,
-    QueuePair as CorePair, steps_to_rts,
+    QueuePair as CorePair, RecvPoster, SendBatch, SendPoster, steps_to_rts,
 };
 use rxe_core::wq::{PostRecvError, PostSendError, RecvWr, SendWr};
 use rxe_net::runtime::{ModifyError, Runner};
@@ -332,6 +332,36 @@ impl QueuePair {
         posted.map_err(|(index, error)| PostSendListError { index, error })
     }
 
+    /// Lets `post` post send requests one by one; they leave together when it returns.
+    ///
+    /// Nothing of other threads comes between. The queue is locked meanwhile: `post` must be short,
+    /// and must not use the queue pair. For callers whose requests are in a form of their own.
+    pub fn post_sends<R>(&self, post: impl FnOnce(&mut SendPoster<'_>) -> R) -> R {
+        let posted = post(&mut self.core.begin_sends());
+        self.runner.kick(&self.core);
+        posted
+    }
+
+    /// Adds a request to a batch, which [`Self::post_batch`] posts.
+    ///
+    /// # Errors
+    ///
+    /// [`PostSendError`] when the request itself is no good; the batch is as before.
+    pub fn prepare(&self, batch: &mut SendBatch, wr: &SendWr<'_>) -> Result<(), PostSendError> {
+        self.core.prepare(batch, wr)
+    }
+
+    /// Posts all requests of a batch, which leave together, or none (`ibv_wr_complete`).
+    ///
+    /// # Errors
+    ///
+    /// [`PostSendError`] when the state or the queue does not take them all; the batch is empty.
+    pub fn post_batch(&self, batch: &mut SendBatch) -> Result<(), PostSendError> {
+        self.core.post_batch(batch)?;
+        self.runner.kick(&self.core);
+        Ok(())
+    }
+
     /// Posts a receive request (`ibv_post_recv`).
     ///
     /// # Errors
@@ -356,5 +386,24 @@ impl QueuePair {
             self.runner.kick(&self.core);
         }
         posted.map(drop).map_err(|(index, error)| PostRecvListError { index, error })
+    }
+
+    /// Lets `post` post receive requests one by one, as [`Self::post_sends`] does.
+    ///
+    /// # Errors
+    ///
+    /// [`PostRecvError`] when no receive can be posted at all.
+    pub fn post_recvs<R>(
+        &self,
+        post: impl FnOnce(&mut RecvPoster<'_>) -> R,
+    ) -> Result<R, PostRecvError> {
+        let mut poster = self.core.begin_recvs()?;
+        let posted = post(&mut poster);
+        let wants_kick = poster.wants_kick();
+        drop(poster);
+        if wants_kick {
+            self.runner.kick(&self.core);
+        }
+        Ok(posted)
     }
 }

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::device::Device;
+use crate::device::{Device, all_devices};
+use crate::error::DeviceError;
 
 /// The environment variable with a [`DeviceSelection`].
 pub const DEVICES_VARIABLE: &str = "URXE_DEVICES";
@@ -77,15 +78,6 @@ impl SelectionError {
     }
 }
 
-/// Why a selection finds no devices.
-#[derive(Debug)]
-pub(crate) enum SelectError {
-    /// There is nothing of this name.
-    Missing(String),
-    /// The selection contradicts itself.
-    Wrong(SelectionError),
-}
-
 impl DeviceSelection {
     /// What `URXE_DEVICES` says; `None` when it is unset or empty: all devices, in their order.
     ///
@@ -101,16 +93,25 @@ impl DeviceSelection {
         }
     }
 
+    /// The devices meant, in their order, with their new names.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError`]: one of them is not there, or two of them are one, or would have one name.
+    pub fn devices(&self) -> Result<Vec<Device>, DeviceError> {
+        self.select(&all_devices()?)
+    }
+
     /// The devices meant, out of `all`, with their new names.
-    pub(crate) fn select(&self, all: &[Device]) -> Result<Vec<Device>, SelectError> {
+    fn select(&self, all: &[Device]) -> Result<Vec<Device>, DeviceError> {
         let mut chosen: Vec<Device> = Vec::with_capacity(self.wanted.len());
         for Wanted { name, of } in &self.wanted {
             let is_meant = |device: &&Device| device.name() == of || device.interface().name == *of;
             let found = all.iter().find(is_meant);
-            let found = found.ok_or_else(|| SelectError::Missing(of.clone()))?;
+            let found = found.ok_or_else(|| missing(of, all))?;
             if chosen.iter().any(|other| other.interface() == found.interface()) {
                 let device = found.name().to_owned();
-                return Err(SelectError::Wrong(SelectionError::Twice { device }));
+                return Err(SelectionError::Twice { device }.into());
             }
             let device = match name {
                 Some(name) => found.clone().renamed(name),
@@ -118,7 +119,7 @@ impl DeviceSelection {
             };
             if chosen.iter().any(|other| other.name() == device.name()) {
                 let name = device.name().to_owned();
-                return Err(SelectError::Wrong(SelectionError::SameName { name }));
+                return Err(SelectionError::SameName { name }.into());
             }
             chosen.push(device);
         }
@@ -132,6 +133,11 @@ impl FromStr for DeviceSelection {
     fn from_str(text: &str) -> Result<Self, SelectionError> {
         Ok(Self { wanted: text.split(',').map(parse_wanted).collect::<Result<_, _>>()? })
     }
+}
+
+fn missing(name: &str, all: &[Device]) -> DeviceError {
+    let known = all.iter().map(|device| device.name().to_owned()).collect();
+    DeviceError::NoSuchDevice { name: name.to_owned(), known }
 }
 
 fn parse_wanted(part: &str) -> Result<Wanted, SelectionError> {
@@ -162,10 +168,7 @@ mod tests {
     fn names(selection: &str) -> Result<Vec<(String, String)>, String> {
         let all = [test_device("lo", 1), test_device("eth0", 2), test_device("eth1", 3)];
         let selection: DeviceSelection = selection.parse().map_err(|error| format!("{error}"))?;
-        let chosen = selection.select(&all).map_err(|error| match error {
-            SelectError::Missing(name) => format!("missing {name}"),
-            SelectError::Wrong(error) => error.to_string(),
-        })?;
+        let chosen = selection.select(&all).map_err(|error| error.to_string())?;
         let name = |device: Device| (device.name().to_owned(), device.interface().name.clone());
         Ok(chosen.into_iter().map(name).collect())
     }
@@ -180,10 +183,10 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_told() {
-        assert_eq!(names("wlan0"), Err("missing wlan0".to_owned()));
         for (selection, said) in [
             ("", "names no device"),
             ("lo,", "names no device"),
+            ("wlan0", "\"wlan0\"; there are rxe_lo, rxe_eth0, rxe_eth1"),
             ("a=", "names no device"),
             ("=lo", "can be no name"),
             ("../x=lo", "can be no name"),

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use rxe_core::srq::{
-    SharedReceiveQueue as CoreQueue, SrqAttr, SrqAttrMask, SrqError, SrqId, SrqInit, XrcSrq,
+    SharedReceiveQueue as CoreQueue, SrqAttr, SrqAttrMask, SrqError, SrqId, SrqInit, SrqPoster,
+    XrcSrq,
 };
 use rxe_core::wq::{PostRecvError, RecvWr};
 
@@ -110,10 +111,20 @@ impl SharedReceiveQueue {
     ///
     /// [`PostRecvListError`]; the receives before the one it names were taken (R13).
     pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostRecvListError> {
-        for (index, wr) in wrs.iter().enumerate() {
-            self.post_recv(*wr).map_err(|error| PostRecvListError { index, error })?;
-        }
-        Ok(())
+        self.post_recvs(|poster| {
+            for (index, wr) in wrs.iter().enumerate() {
+                poster.post(*wr).map_err(|error| PostRecvListError { index, error })?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Lets `post` post receives one by one; nothing of other threads comes between.
+    ///
+    /// The queue is locked meanwhile: `post` must be short, and must not use the queue. For callers
+    /// whose requests are in a form of their own.
+    pub fn post_recvs<R>(&self, post: impl FnOnce(&mut SrqPoster<'_>) -> R) -> R {
+        post(&mut self.inner.core.begin_recvs())
     }
 
     /// Destroys it (`ibv_destroy_srq`). Dropping it does so too, once nothing uses it any more.

@@ -10,7 +10,11 @@
 #![forbid(unsafe_code)]
 
 mod dump;
+mod mesh;
 mod pingpong;
+mod under;
 
 pub use dump::Dump;
+pub use mesh::{Mesh, MeshError, Report};
 pub use pingpong::{Pingpong, PingpongError, Played};
+pub use under::{CompileError, compile, run_under, start_under, urxe_run};

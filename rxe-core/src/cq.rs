@@ -308,9 +308,15 @@ impl CompletionQueue {
     ///
     /// Counterpart of `ibv_poll_cq`; it only looks at the queue, the runtime does the receiving.
     pub fn poll(&self, max: usize, to: &mut Vec<WorkCompletion>) -> usize {
+        self.poll_each(max, |wc| to.push(wc))
+    }
+
+    /// As [`Self::poll`], and gives each completion to `each`, under the lock of the queue: that
+    /// must be short, and must not use the queue.
+    pub fn poll_each(&self, max: usize, each: impl FnMut(WorkCompletion)) -> usize {
         let mut ring = self.ring.lock();
         let count = max.min(ring.entries.len());
-        to.extend(ring.entries.drain(..count));
+        ring.entries.drain(..count).for_each(each);
         count
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use bitflags::bitflags;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::config::Limits;
 use crate::cq::CompletionQueue;
@@ -266,6 +266,11 @@ impl SharedReceiveQueue {
         self.inner.lock().queue.post(wr)
     }
 
+    /// Begins to post receives one by one, which nothing of other threads comes between.
+    pub fn begin_recvs(&self) -> SrqPoster<'_> {
+        SrqPoster(self.inner.lock())
+    }
+
     /// Takes the oldest receive, for a message that has come.
     pub(crate) fn take(&self) -> Option<RecvWqe> {
         self.inner.lock().take(self)
@@ -302,4 +307,20 @@ fn check_size(max_wr: u32, max: u32) -> Result<(), SrqError> {
 
 fn check_limit(srq_limit: u32, max_wr: u32) -> Result<(), SrqError> {
     if srq_limit <= max_wr { Ok(()) } else { Err(SrqError::Limit { srq_limit, max_wr }) }
+}
+
+/// A shared receive queue that receives are being put into: made by
+/// [`SharedReceiveQueue::begin_recvs`].
+#[derive(Debug)]
+pub struct SrqPoster<'a>(MutexGuard<'a, Inner>);
+
+impl SrqPoster<'_> {
+    /// Posts one more receive.
+    ///
+    /// # Errors
+    ///
+    /// [`PostRecvError`]; the receive was not taken, those before it were (R13).
+    pub fn post(&mut self, wr: RecvWr<'_>) -> Result<(), PostRecvError> {
+        self.0.queue.post(wr)
+    }
 }

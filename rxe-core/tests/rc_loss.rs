@@ -23,8 +23,6 @@ const NANOS_PER_PACKET: u64 = 40;
 const BUFFER: usize = 212_992;
 /// From one end to the other, threads included.
 const DELAY_NANOS: u64 = 15_000;
-/// What is to be left of the goodput where one packet in a hundred is lost, each way.
-const WANTED: f64 = 0.25;
 
 /// One direction of the wire.
 #[derive(Default)]
@@ -184,13 +182,27 @@ fn goodput(mtu: Mtu, operation: Operation, loss: u64, slowness: u64, seed: u64) 
     (MESSAGES * u64::from(MESSAGE)) as f64 * 1000.0 / world.now as f64
 }
 
+impl Operation {
+    /// What is to be left of the goodput where one packet in a hundred is lost, each way: for a
+    /// WRITE all behind a lost packet is sent again, for a READ the lost packet alone.
+    fn wanted(self) -> f64 {
+        match self {
+            Self::Write => 0.25,
+            Self::Read => 0.7,
+        }
+    }
+}
+
 fn keeps_goodput(operation: Operation, mtu: Mtu) {
     let whole = goodput(mtu, operation, 0, 80, 1);
     for seed in 1..=3 {
         let lossy = goodput(mtu, operation, 10, 80, seed);
         let ratio = lossy / whole;
         println!("{operation:?} {mtu:?} seed {seed}: {lossy:.0} of {whole:.0} MB/s, {ratio:.2}");
-        assert!(ratio >= WANTED, "{operation:?} {mtu:?} seed {seed}: {lossy} of {whole} MB/s");
+        assert!(
+            ratio >= operation.wanted(),
+            "{operation:?} {mtu:?} seed {seed}: {lossy} of {whole} MB/s"
+        );
     }
 }
 
@@ -201,7 +213,7 @@ fn write_keeps_a_quarter() {
 }
 
 #[test]
-fn read_keeps_a_quarter() {
+fn read_keeps_most_of_it() {
     keeps_goodput(Operation::Read, Mtu::M1024);
     keeps_goodput(Operation::Read, Mtu::M4096);
 }

@@ -9,6 +9,7 @@
 //! - [`faults`] and [`pcap`] go around any link: `URXE_FAULTS` and `URXE_PCAP`.
 //! - [`runtime`] runs a shard with its links in the threads that call in, and in a background
 //!   thread when none does.
+//! - [`slots`] share the QPNs of a host, and its addresses, among processes.
 //! - [`host`] tells the interfaces of this host.
 //!
 //! The contract: a link may lose, repeat and reorder packets, and the engine repairs it; what the
@@ -28,5 +29,6 @@ pub mod link;
 pub mod memory;
 pub mod pcap;
 pub mod runtime;
+pub mod slots;
 mod sys;
 pub mod udp;

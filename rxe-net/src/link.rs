@@ -187,6 +187,11 @@ pub struct LinkCounters {
     pub send_calls: u64,
     /// System calls that received, the empty ones too.
     pub receive_calls: u64,
+    /// Packets that came for other slots and were passed on to them, by the runtime.
+    pub forwarded: u64,
+    /// Packets that came for slots of other processes and were dropped, by the runtime: whoever has
+    /// the slot could not take more. (Those for nobody's slot are the engine's to drop.)
+    pub astray: u64,
     /// Faults injected: packets dropped, doubled, moved, corrupted, delayed.
     pub faults: u64,
 }
@@ -208,6 +213,8 @@ impl AddAssign for LinkCounters {
         self.receive_overflows += other.receive_overflows;
         self.send_calls += other.send_calls;
         self.receive_calls += other.receive_calls;
+        self.forwarded += other.forwarded;
+        self.astray += other.astray;
         self.faults += other.faults;
     }
 }

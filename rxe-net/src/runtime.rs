@@ -10,12 +10,11 @@ mod clock;
 mod open;
 mod outbox;
 mod pressure;
-mod registry;
 mod runner;
 mod sleeper;
 
+pub use crate::slots::NoSlotError;
 pub use clock::Clock;
 pub use open::{LinkOptions, MemoryLinks, OpenLink, OpenLinkError, OptionsError, UdpLinks};
-pub use registry::NoSlotError;
 pub use runner::{ModifyError, Runner, StartError};
 pub use sleeper::EventFd;

@@ -6,14 +6,17 @@
 
 mod check;
 mod hint;
+pub(crate) mod holder;
 mod link;
+pub(crate) mod probe;
 mod raw_pipe;
 mod socket;
-mod steer;
+pub(crate) mod steer;
 mod sys;
 
 pub use link::{UdpConfig, UdpLink};
 pub use raw_pipe::{RawPipe, RawPipeReport};
+pub(crate) use socket::socket_address;
 pub use socket::{BufferSizes, source_port};
 pub use steer::{BindError, ROCE_PORT};
 

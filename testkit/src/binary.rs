@@ -16,7 +16,8 @@ pub const BINARY_VARIABLE: &str = "URXE_BINARY";
 /// A build from nothing on a slow machine.
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 
-/// The path of the command: `URXE_BINARY` when it is set, otherwise built here, once.
+/// The path of the command: `URXE_BINARY` when it is set, otherwise built here, once, with the
+/// libraries that `urxe run` gives to programs.
 ///
 /// Cargo names a package's commands only for the tests of that package. The command is built as
 /// for one of those, of the whole workspace: so the features of its dependencies are those of
@@ -38,7 +39,9 @@ fn build() -> Result<PathBuf, ProcessError> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command
-        .args(["test", "--no-run", "--workspace", "--test", "dump", "--message-format=json"])
+        .args(["test", "--no-run", "--workspace", "--message-format=json"])
+        // One test each of the packages with the command and the two libraries.
+        .args(["--test", "dump", "--test", "exports", "--test", "redirect"])
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     if let Some(folder) = target_folder() {
         command.arg("--target-dir").arg(folder);

@@ -5,12 +5,14 @@
 //!
 //! The contract: results go to the standard output, all else to the standard error. The exit status
 //! is 0 when all was right, 1 when data was not or the work failed, 2 when the arguments are wrong
-//! (`dump`: or the file cannot be read). Whatever a file or a peer holds, it is told, never a
+//! (`dump`: or the file cannot be read); that of `run` is the program's. Whatever a file or a peer holds, it is told, never a
 //! panic.
 #![forbid(unsafe_code)]
 
+mod devices;
 mod dump;
 mod pingpong;
+mod run;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -28,10 +30,14 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Show the RDMA devices of this host, as ibv_devinfo -v does.
+    Devices(devices::Args),
     /// Show the RoCE packets of a capture, one line each, and check every iCRC.
     Dump(dump::Args),
     /// Send messages to and fro, check them, and time them; alone, or with ibv_rc_pingpong.
     Pingpong(pingpong::Args),
+    /// Run a verbs program as it is, on RDMA over Ethernet in user space.
+    Run(run::Args),
 }
 
 fn main() -> ExitCode {
@@ -42,7 +48,9 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     match Cli::parse().command {
+        Command::Devices(args) => devices::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Pingpong(args) => pingpong::run(&args),
+        Command::Run(args) => run::run(&args),
     }
 }

@@ -6,7 +6,11 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
+use testkit::netns::{Namespace, with_namespaces};
+use testkit::process;
 use testkit::scratch::Scratch;
 
 /// The library that cargo built with this test.
@@ -31,4 +35,36 @@ pub(crate) fn library_folder(scratch: &Scratch) -> PathBuf {
 /// A file of this package.
 pub(crate) fn source(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// How long a C program may take to build, or to run.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Builds a program of tests/c against the headers of rdma-core and the library in `folder`.
+pub(crate) fn build(scratch: &Scratch, folder: &Path, name: &str, options: &[&str]) -> PathBuf {
+    let program = scratch.file(name);
+    let mut build = Command::new("cc");
+    build.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g"]).args(options);
+    build.arg("-o").arg(&program).arg(source(&format!("tests/c/{name}.c")));
+    build.arg(folder.join("libibverbs.so.1")).args(["-pthread", "-Wl,-z,now"]);
+    let built = process::run("cc", &mut build, LIMIT).and_then(|built| built.success());
+    let hint = "where the headers are missing: apt-get install libibverbs-dev librdmacm-dev";
+    built.unwrap_or_else(|error| panic!("{error}\n({hint})"));
+    program
+}
+
+/// Runs a program of tests/c in a network namespace of its own, and gives what it printed. `test` is
+/// the name of the test that asks.
+pub(crate) fn run_alone(test: &str, name: &str) {
+    with_namespaces(test, || {
+        let scratch = Scratch::new(name).expect("a folder can be made");
+        let folder = library_folder(&scratch);
+        let program = build(&scratch, &folder, name, &[]);
+        let namespace = Namespace::new("abi").expect("a namespace can be made");
+        let mut run = namespace.command(program);
+        run.env("LD_LIBRARY_PATH", folder);
+        let done = process::run(name, &mut run, LIMIT).and_then(|done| done.success());
+        let done = done.unwrap_or_else(|error| panic!("{error}"));
+        assert!(done.stdout.ends_with("all as it should be\n"), "{}", done.stdout);
+    });
 }

@@ -120,12 +120,12 @@ impl Tree {
     fn add_port(&mut self, folder: &Path, device: &Device) {
         let (state, physical) = match device.is_active() {
             true => ("4: ACTIVE", "5: LinkUp"),
-            false => ("1: DOWN", "3: Disabled"),
+            false => ("1: DOWN", "2: Polling"),
         };
         self.file(folder.join("state"), state);
         self.file(folder.join("phys_state"), physical);
         self.file(folder.join("link_layer"), "Ethernet");
-        self.file(folder.join("rate"), "2.5 Gb/sec (1X SDR)");
+        self.file(folder.join("rate"), "10 Gb/sec (1X FDR10)");
         self.file(folder.join("cap_mask"), format_args!("{PORT_CAP_FLAGS:#010x}"));
         for (name, value) in [("lid", "0x0"), ("sm_lid", "0x0")] {
             self.file(folder.join(name), value);

@@ -29,7 +29,9 @@ pub(crate) enum Disposition {
     Ignore(Counter),
     /// Go on.
     Go,
-    /// Something was lost: send again from the oldest packet that is not acknowledged.
+    /// A response is missing: it is asked for again.
+    Repair,
+    /// A request was lost: send again from what the peer has not carried out.
     Rewind,
     /// The peer was not ready: send again after a pause.
     BackOff(RnrTimer),
@@ -83,16 +85,23 @@ impl Completer {
             return Outcome::ignore(Counter::drop_stale_response);
         }
         let acked = queue.acknowledge_before(upto, done);
+        let shows_loss = acked.shows_loss | queue.note_answer(psn);
         self.note_progress(&acked);
-        if acked.stopped_by_read && !is_refusal_of_read(queue, psn, syndrome) {
-            // R2: the peer is past a READ that we did not get all of: ask for the rest again.
-            return Outcome { acked, disposition: self.rewind_once() };
-        }
+        let refuses_read = is_refusal_of_read(queue, psn, syndrome);
         let disposition = match syndrome.kind() {
             SyndromeKind::Ack { .. } => Disposition::Go,
+            // It is about something that has been carried out since.
+            _ if upto.is_before(queue.reached()) && !refuses_read => Disposition::Go,
+            // R2: what it is about is behind a READ that we did not get all of.
+            SyndromeKind::Nak(_) if !queue.gaps().is_empty() && !refuses_read => self.rewind_once(),
             SyndromeKind::Nak(code) => self.handle_nak(queue, code),
             SyndromeKind::Rnr { timer } => self.handle_rnr(cx, queue, timer),
             SyndromeKind::Reserved(_) => Disposition::Ignore(Counter::drop_malformed),
+        };
+        let disposition = match disposition {
+            // R2: the peer is past a READ that we did not get all of: the rest is asked for again.
+            Disposition::Go if shows_loss => Disposition::Repair,
+            other => other,
         };
         Outcome { acked, disposition }
     }
@@ -144,28 +153,33 @@ impl Completer {
         mut done: impl FnMut(SendWqe),
     ) -> Outcome {
         let psn = packet.bth().psn;
-        if !queue.is_awaited(psn) {
+        if !queue.is_missing(psn) {
             return Outcome::ignore(Counter::drop_stale_response);
         }
         // A response answers in order: everything before it has been executed.
         let mut acked = queue.acknowledge_before(psn, &mut done);
-        self.note_progress(&acked);
-        if acked.stopped_by_read {
-            return Outcome { acked, disposition: self.rewind_once() };
+        acked.shows_loss |= queue.note_answer(psn);
+        if psn == queue.una() {
+            let taken = match queue.awaited_response(psn) {
+                Some(awaited) => take_response(cx, queue, awaited, packet),
+                // A response to something that has none.
+                None => Err(WcStatus::BadRespErr),
+            };
+            if let Err(status) = taken {
+                self.note_progress(&acked);
+                return Outcome { acked, disposition: Disposition::Fail(status) };
+            }
+            acked += queue.response_received(psn, done);
+        } else if keep_response(cx, queue, packet) {
+            acked += queue.response_received(psn, done);
+        } else if queue.awaited_response(psn).is_some() {
+            // It is asked for again. If anything is wrong with it, this is found out then, when it
+            // is its turn.
+            acked += queue.acknowledge_before(psn.plus(1), done);
         }
-        let taken = match queue.awaited_response() {
-            Some((wqe, started, received)) => take_response(cx, wqe, started, received, packet),
-            // A response to something that has none.
-            None => Err(WcStatus::BadRespErr),
-        };
-        if let Err(status) = taken {
-            return Outcome { acked, disposition: Disposition::Fail(status) };
-        }
-        let received = queue.response_received(done);
-        acked.load += received.load;
-        acked.progress = true;
         self.note_progress(&acked);
-        Outcome { acked, disposition: Disposition::Go }
+        let disposition = if acked.shows_loss { Disposition::Repair } else { Disposition::Go };
+        Outcome { acked, disposition }
     }
 
     fn note_progress(&mut self, acked: &Acked) {
@@ -197,19 +211,35 @@ fn is_refusal_of_read(queue: &SendQueue, psn: Psn, syndrome: Syndrome) -> bool {
         }
         SyndromeKind::Ack { .. } | SyndromeKind::Rnr { .. } | SyndromeKind::Reserved(_) => false,
     };
-    let end =
-        queue.awaited_response().map(|(_, started, _)| started.first_psn.plus(started.packets));
-    is_fatal && end.is_some_and(|end| psn.is_before(end))
+    let is_before_end = |(_, started, _): (&SendWqe, Started, u32)| {
+        psn.is_before(started.first_psn.plus(started.packets))
+    };
+    is_fatal && queue.awaited_response(queue.una()).is_some_and(is_before_end)
 }
 
-/// Checks that a response is one to `wqe`, and stores what it brings.
+/// Stores what a response behind a gap brings, if that may be; false when it is to be dropped.
+///
+/// R61: the last byte of a READ must not be seen before all others are there; so its last packet is
+/// kept only where all others are.
+fn keep_response(cx: &CompleterContext<'_>, queue: &SendQueue, packet: &Packet<'_>) -> bool {
+    let psn = packet.bth().psn;
+    let Some(awaited) = queue.awaited_response(psn) else { return false };
+    let (wqe, started, index) = awaited;
+    let is_last = index + 1 == started.packets;
+    wqe.op.is_read()
+        && !psn.is_after(queue.reached())
+        && !(is_last && queue.gaps().is_any_between(started.first_psn, psn))
+        && take_response(cx, queue, awaited, packet).is_ok()
+}
+
+/// Checks that a response is one to its request, and stores what it brings.
 fn take_response(
     cx: &CompleterContext<'_>,
-    wqe: &SendWqe,
-    started: Started,
-    received: u32,
+    queue: &SendQueue,
+    awaited: (&SendWqe, Started, u32),
     packet: &Packet<'_>,
 ) -> Result<(), WcStatus> {
+    let (wqe, ..) = awaited;
     // R12: an error in the midst of the response is that of the READ.
     if let Some(aeth) = packet.aeth()
         && !aeth.syndrome.is_ack()
@@ -217,7 +247,7 @@ fn take_response(
         return Err(WcStatus::BadRespErr);
     }
     match packet.atomic_ack_eth() {
-        None if wqe.op.is_read() => take_payload(cx, wqe, started, received, packet),
+        None if wqe.op.is_read() => take_payload(cx, queue, awaited, packet),
         Some(ack) if wqe.op.atomic_target().is_some() => {
             // Big-endian on the wire, a number of this host in its memory, as rdma_rxe has it.
             store(cx, wqe, 0, &ack.original.to_ne_bytes())
@@ -236,21 +266,23 @@ fn take_response(
 /// Checks a packet of a READ response against what is missing, and stores its payload.
 fn take_payload(
     cx: &CompleterContext<'_>,
-    wqe: &SendWqe,
-    started: Started,
-    received: u32,
+    queue: &SendQueue,
+    (wqe, started, index): (&SendWqe, Started, u32),
     packet: &Packet<'_>,
 ) -> Result<(), WcStatus> {
-    // R3: the place follows from what was received, however often the READ was asked for again.
-    let offset = u64::from(received) * cx.mtu as u64;
+    // R3: the place follows from the first PSN of the READ, which stays however often it, or a part
+    // of it, is asked for again.
+    let offset = u64::from(index) * cx.mtu as u64;
     let missing = u64::from(wqe.length) - offset;
     let payload = packet.payload();
     // R1: a READ asked for again may be answered from any position on, so FIRST and MIDDLE are
     // alike here; but each but the last of what was asked for fills the path MTU (R29).
-    let ends_request =
-        (received + 1).is_multiple_of(started.chunk) || received + 1 == started.packets;
+    let ends_part = index + 1 == started.part_end(index);
     let ends_response = matches!(packet.info().position, Position::Last | Position::Only);
-    if payload.len() as u64 != missing.min(cx.mtu as u64) || ends_response != ends_request {
+    // What was asked for again because of a gap may have ended anywhere.
+    let ends_right =
+        ends_response == ends_part || !ends_part && queue.gaps().contains(packet.bth().psn);
+    if payload.len() as u64 != missing.min(cx.mtu as u64) || !ends_right {
         return Err(WcStatus::BadRespErr);
     }
     if payload.is_empty() { Ok(()) } else { store(cx, wqe, offset, payload) }

@@ -116,16 +116,15 @@ impl Machine {
 
     /// Whether there may be something to send.
     pub(crate) fn may_send(&self) -> bool {
-        self.needs_no_room() || self.send.wqes.len() > self.send.cursor.index
+        self.needs_no_room()
+            || self.send.wqes.len() > self.send.cursor.index
+            || self.send.gaps().due().is_some()
     }
 
     /// Whether there is something to send that no full window holds up: replies, and the oldest
     /// packet once more.
     pub(crate) fn needs_no_room(&self) -> bool {
-        self.responder.owes_reply()
-            || self.notifier.is_due()
-            || self.send.early_resend == EarlyResend::Due
-            || self.send.is_rewound()
+        self.responder.owes_reply() || self.notifier.is_due() || self.send.resends_oldest()
     }
 
     /// Whether the peer has not answered for so long that nothing is in its buffer any more. Only
@@ -213,7 +212,7 @@ impl Machine {
         if !matches!(state, QpState::Rts | QpState::Sqd) || self.timers.is_set(Timer::RnrWait) {
             return Emit::Idle;
         }
-        let resends = self.send.early_resend == EarlyResend::Due || self.send.is_rewound();
+        let resends = self.send.resends_oldest();
         let is_reliable = self.qp.qp_type().is_reliable();
         loop {
             let Some(requester_cx) = requester_context(&self.qp, &self.attr, cx, connection) else {
@@ -397,14 +396,15 @@ impl Machine {
         match disposition {
             Disposition::Go => {}
             Disposition::Ignore(counter) => self.note_drop(cx, counter),
-            Disposition::Rewind => {
-                cx.counters.bump(Counter::rcvd_seq_err);
+            Disposition::Repair => {
                 tracing::debug!(target: "rxe::retry", qpn = %self.qp.qpn(),
-                    psn = %self.send.una(), "the peer misses a packet: sends again from there");
-                let now = cx.now;
-                if let Some(window) = self.window(cx) {
-                    window.on_loss(now);
-                }
+                    psn = %self.send.una(), "a response is missing: asks for it again");
+                self.note_loss(cx);
+            }
+            Disposition::Rewind => {
+                tracing::debug!(target: "rxe::retry", qpn = %self.qp.qpn(),
+                    psn = %self.send.reached(), "the peer misses a packet: sends again from there");
+                self.note_loss(cx);
                 self.rewind(cx);
             }
             Disposition::BackOff(timer) => {
@@ -427,10 +427,18 @@ impl Machine {
         self.tell_if_drained(cx);
     }
 
-    fn note_progress(&mut self, cx: &mut ShardContext<'_>, acked: Load) {
-        let una = self.send.una();
+    /// The peer, or a response, told of a loss.
+    fn note_loss(&mut self, cx: &mut ShardContext<'_>) {
+        cx.counters.bump(Counter::rcvd_seq_err);
         let now = cx.now;
-        let probe = self.send.probe.filter(|(psn, _)| psn.is_before(una));
+        if let Some(window) = self.window(cx) {
+            window.on_loss(now);
+        }
+    }
+
+    fn note_progress(&mut self, cx: &mut ShardContext<'_>, acked: Load) {
+        let (now, answered) = (cx.now, self.send.reached());
+        let probe = self.send.probe.filter(|(psn, _)| psn.is_before(answered));
         if probe.is_some() {
             self.send.probe = None;
         }
@@ -462,7 +470,8 @@ impl Machine {
             self.send.early_resend = early_resend;
             return;
         }
-        if una != end || !self.send.is_outstanding() {
+        // Of what has come behind a gap, the peer has not dropped the request.
+        if una != end || !self.send.is_outstanding() || !self.send.gaps().is_empty() {
             return;
         }
         let now = cx.now;
@@ -519,7 +528,8 @@ impl Machine {
                     window.on_timeout(now);
                 }
                 self.completer.note_resent();
-                self.rewind(cx);
+                self.send.rewind_all();
+                self.sync_window(cx);
                 self.start_timers(cx);
             }
             Timer::EarlyResend | Timer::AckTimeout => {}

@@ -9,6 +9,7 @@ pub(crate) mod machine;
 pub(crate) mod modify;
 mod notify;
 mod queue_pair;
+pub(crate) mod read_gaps;
 mod replay;
 pub(crate) mod requester;
 pub(crate) mod responder;
@@ -19,5 +20,5 @@ mod uc;
 
 pub use attr::{AddressVector, MigState, Mtu, QpAttr, QpAttrMask, QpState, QpType};
 pub use datagram::{GSI_QKEY, GSI_QPN};
-pub use queue_pair::{QpCaps, QpInit, QueuePair};
+pub use queue_pair::{QpCaps, QpInit, QueuePair, RecvPoster, SendBatch, SendPoster};
 pub use transition::{RC_TO_RTS, Transition, steps_to_rts, transition, transitions};

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rxe_wire::Qpn;
 use smallvec::SmallVec;
 
@@ -249,28 +249,67 @@ impl QueuePair {
     /// The index of the first request that was not taken, and why; those before it were, those
     /// after it were not (R13).
     pub fn post_send_list(&self, wrs: &[SendWr<'_>]) -> Result<(), (usize, PostSendError)> {
-        let mut posted = self.posted.lock();
+        let mut poster = self.begin_sends();
         for (index, wr) in wrs.iter().enumerate() {
-            let wqe = self.prepare_send(wr).map_err(|error| (index, error))?;
-            self.outstanding.fetch_add(1, Ordering::AcqRel);
-            posted.push_back(wqe);
+            poster.post(wr).map_err(|error| (index, error))?;
         }
         Ok(())
     }
 
-    /// The queue's copy of a send request, if it can be taken now; the queue is locked.
-    fn prepare_send(&self, wr: &SendWr<'_>) -> Result<SendWqe, PostSendError> {
+    /// Begins to post send requests one by one, which nothing of other threads comes between.
+    ///
+    /// The shard must be kicked when the poster has been dropped.
+    pub fn begin_sends(&self) -> SendPoster<'_> {
+        SendPoster { qp: self, posted: self.posted.lock() }
+    }
+
+    /// Adds a request to a batch, whatever the queue holds.
+    ///
+    /// # Errors
+    ///
+    /// [`PostSendError`] when the request itself is no good; the batch is as before.
+    pub fn prepare(&self, batch: &mut SendBatch, wr: &SendWr<'_>) -> Result<(), PostSendError> {
+        batch.wqes.push_back(self.wqe(wr)?);
+        Ok(())
+    }
+
+    /// Posts all requests of a batch, or none; it is empty then (`ibv_wr_complete`).
+    ///
+    /// The shard must be kicked afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`PostSendError`] when the state or the queue does not take them all.
+    pub fn post_batch(&self, batch: &mut SendBatch) -> Result<(), PostSendError> {
+        let mut posted = self.posted.lock();
+        // As many as were allocated one by one: fits.
+        let count = batch.wqes.len() as u32;
+        if let Err(error) = self.check_room(count) {
+            batch.wqes.clear();
+            return Err(error);
+        }
+        self.outstanding.fetch_add(count, Ordering::AcqRel);
+        posted.append(&mut batch.wqes);
+        Ok(())
+    }
+
+    /// The queue's copy of a send request.
+    fn wqe(&self, wr: &SendWr<'_>) -> Result<SendWqe, PostSendError> {
         let init = &self.init;
-        let wqe = SendWqe::prepare(wr, init.qp_type, &init.caps, init.signal_all)?;
+        SendWqe::prepare(wr, init.qp_type, &init.caps, init.signal_all)
+    }
+
+    /// Whether so many send requests can be taken now; the queue is locked.
+    fn check_room(&self, count: u32) -> Result<(), PostSendError> {
         let state = self.state();
         if !matches!(state, QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err) {
             return Err(PostSendError::State { state });
         }
-        let max = init.caps.max_send_wr;
-        if self.outstanding.load(Ordering::Acquire) >= max {
+        let max = self.init.caps.max_send_wr;
+        if count > max.saturating_sub(self.outstanding.load(Ordering::Acquire)) {
             return Err(PostSendError::Full { max });
         }
-        Ok(wqe)
+        Ok(())
     }
 
     /// Posts a receive request (`ibv_post_recv`); true when the shard must be kicked, since the QP
@@ -291,21 +330,34 @@ impl QueuePair {
     /// The index of the first request that was not taken, and why; those before it were, those
     /// after it were not (R13). The shard must be kicked then too.
     pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<bool, (usize, PostRecvError)> {
+        let mut poster = self.begin_recvs().map_err(|error| (0, error))?;
+        for (index, wr) in wrs.iter().enumerate() {
+            poster.post(*wr).map_err(|error| (index, error))?;
+        }
+        Ok(poster.wants_kick())
+    }
+
+    /// Begins to post receive requests one by one, which nothing of other threads comes between.
+    ///
+    /// The shard must be kicked when the poster has been dropped, if that says so.
+    ///
+    /// # Errors
+    ///
+    /// [`PostRecvError`] when no receive can be posted at all: the state is RESET, or receives come
+    /// from a shared queue.
+    pub fn begin_recvs(&self) -> Result<RecvPoster<'_>, PostRecvError> {
         if self.init.srq.is_some() {
-            return Err((0, PostRecvError::Shared));
+            return Err(PostRecvError::Shared);
         }
         if self.init.recv_cq.is_none() {
-            return Err((0, PostRecvError::Unsupported { qp_type: self.init.qp_type }));
+            return Err(PostRecvError::Unsupported { qp_type: self.init.qp_type });
         }
-        let mut receives = self.receives.lock();
+        let receives = self.receives.lock();
         let state = self.state();
         if state == QpState::Reset {
-            return Err((0, PostRecvError::State { state }));
+            return Err(PostRecvError::State { state });
         }
-        for (index, wr) in wrs.iter().enumerate() {
-            receives.post(*wr).map_err(|error| (index, error))?;
-        }
-        Ok(state == QpState::Err)
+        Ok(RecvPoster { receives, state })
     }
 
     /// Multicast groups that it is attached to; while there are any, it is not destroyed (R50).
@@ -451,5 +503,65 @@ impl Drop for QueuePair {
         init.send_cq.iter().chain(&init.recv_cq).for_each(|cq| cq.detach());
         init.srq.iter().for_each(|srq| srq.detach());
         init.xrcd.iter().for_each(|xrcd| xrcd.detach());
+    }
+}
+
+/// A send queue that requests are being put into: made by [`QueuePair::begin_sends`].
+#[derive(Debug)]
+pub struct SendPoster<'a> {
+    qp: &'a QueuePair,
+    posted: MutexGuard<'a, VecDeque<SendWqe>>,
+}
+
+impl SendPoster<'_> {
+    /// Posts one more request.
+    ///
+    /// # Errors
+    ///
+    /// [`PostSendError`]; the request was not taken, those before it were (R13).
+    pub fn post(&mut self, wr: &SendWr<'_>) -> Result<(), PostSendError> {
+        let wqe = self.qp.wqe(wr)?;
+        self.qp.check_room(1)?;
+        self.qp.outstanding.fetch_add(1, Ordering::AcqRel);
+        self.posted.push_back(wqe);
+        Ok(())
+    }
+}
+
+/// Send requests that are put together one by one, and posted all at once or not at all
+/// ([`QueuePair::prepare`], [`QueuePair::post_batch`]). One is good for many batches, and keeps its
+/// memory.
+#[derive(Debug, Default)]
+pub struct SendBatch {
+    wqes: VecDeque<SendWqe>,
+}
+
+impl SendBatch {
+    /// Forgets the requests (`ibv_wr_abort`).
+    pub fn clear(&mut self) {
+        self.wqes.clear();
+    }
+}
+
+/// A receive queue that requests are being put into: made by [`QueuePair::begin_recvs`].
+#[derive(Debug)]
+pub struct RecvPoster<'a> {
+    receives: MutexGuard<'a, RecvQueue>,
+    state: QpState,
+}
+
+impl RecvPoster<'_> {
+    /// Posts one more request.
+    ///
+    /// # Errors
+    ///
+    /// [`PostRecvError`]; the request was not taken, those before it were (R13).
+    pub fn post(&mut self, wr: RecvWr<'_>) -> Result<(), PostRecvError> {
+        self.receives.post(wr)
+    }
+
+    /// The shard must be kicked: the queue pair is in the error state, and flushes receives (R9).
+    pub fn wants_kick(&self) -> bool {
+        self.state == QpState::Err
     }
 }

@@ -3,8 +3,9 @@
 use rxe_wire::hdr::{AtomicEth, Bth, Feth, FlushSelectivity, Ieth, ImmDt, Reth, Xrceth};
 use rxe_wire::{Headers, Opcode, PKey, Position, Psn, Qpn, RKey, Service};
 
+use super::read_gaps::Repair;
 use super::run::RunBuf;
-use super::send_queue::{EarlyResend, SendQueue};
+use super::send_queue::{Cursor, EarlyResend, SendQueue};
 use crate::mem::MemoryTable;
 use crate::pd::PdId;
 use crate::time::Instant;
@@ -68,13 +69,16 @@ impl Requester {
                 return self.resend_oldest(cx, queue, buf);
             }
         }
+        if let Some(repair) = queue.gaps().due() {
+            return ask_again(cx, queue, repair, buf);
+        }
         let Some(wqe) = queue.wqes.get(queue.cursor.index) else { return Emit::Idle };
         // After one that failed here, nothing more goes out: the QP is about to fail with it.
         if wqe.failed.is_some() || (cx.draining && wqe.started.is_none()) {
             return Emit::Idle;
         }
         // R10: a fence waits for earlier READs and atomics, and only for those.
-        if wqe.fence && queue.cursor.packet == 0 && queue.reads_outstanding > 0 {
+        if wqe.fence && queue.cursor.packet == 0 && queue.reads_outstanding() > 0 {
             return Emit::Idle;
         }
         match wqe.op {
@@ -103,13 +107,20 @@ impl Requester {
         queue: &mut SendQueue,
         buf: &mut [u8],
     ) -> Emit {
+        // An answer could be to either copy (Karn's rule).
+        queue.probe = None;
+        if let Some(repair) = queue.oldest_repair() {
+            let emit = ask_again(cx, queue, repair, buf);
+            if let Emit::Packet(_) = emit {
+                queue.early_resend = EarlyResend::Sent(repair.end);
+            }
+            return emit;
+        }
         let Some(wqe) = queue.wqes.front() else { return Emit::Idle };
         let Some(started) = wqe.started else { return Emit::Idle };
         let packet = queue.oldest().packet;
-        // An answer could be to either copy (Karn's rule).
-        queue.probe = None;
         let (built, count) = if wqe.op.is_answered() {
-            let count = packets_to_chunk_end(&started, packet);
+            let count = started.part_end(packet) - packet;
             (build_answered(cx, wqe, &started, packet, count, buf), count)
         } else {
             (build_data(cx, wqe, &started, packet, true, buf), 1)
@@ -139,12 +150,12 @@ impl Requester {
             wqe.failed = Some(WcStatus::LocQpOpErr);
             return Emit::Idle;
         }
-        if queue.reads_outstanding >= cx.max_rd_atomic {
+        if queue.reads_outstanding() >= cx.max_rd_atomic {
             return Emit::Idle;
         }
         let started = queue.start(cx.mtu, |cost| cx.window.read_chunk(cost, cx.max_rd_atomic));
         let packet = queue.cursor.packet;
-        let count = packets_to_chunk_end(&started, packet);
+        let count = started.part_end(packet) - packet;
         let load = Load::of(count, started.packet_cost);
         if !cx.window.has_room(load) && !queue.is_rewound() {
             return Emit::NoRoom(load);
@@ -153,7 +164,6 @@ impl Requester {
         match build_answered(cx, wqe, &started, packet, count, buf) {
             Ok(len) => {
                 self.note_sent(cx, queue, started.first_psn.plus(packet), true);
-                queue.reads_outstanding += 1;
                 queue.sent(count);
                 Emit::Packet(len)
             }
@@ -221,7 +231,8 @@ impl Requester {
         let room = cx.window.room(started.packet_cost);
         let xrceth = if wqe.srqn.is_some() { Xrceth::LEN } else { 0 };
         let count = room.min(out.room_for(Bth::LEN + xrceth + cx.mtu)).min(started.packets - first);
-        if count == 0 || queue.early_resend == EarlyResend::Due {
+        let is_urgent = queue.early_resend == EarlyResend::Due || queue.gaps().due().is_some();
+        if count == 0 || is_urgent {
             return;
         }
         let offset = u64::from(first) * cx.mtu as u64;
@@ -282,6 +293,34 @@ impl Requester {
     }
 }
 
+/// Asks again for what is missing of a response of which later packets have come (R1).
+fn ask_again(
+    cx: &RequesterContext<'_>,
+    queue: &mut SendQueue,
+    repair: Repair,
+    buf: &mut [u8],
+) -> Emit {
+    let Cursor { index, packet } = queue.find(repair.first);
+    let Some(wqe) = queue.wqes.get(index) else { return Emit::Idle };
+    let Some(started) = wqe.started else { return Emit::Idle };
+    let count = u32::try_from(repair.end.distance_from(repair.first)).unwrap_or(1);
+    let load = Load::of(count, started.packet_cost);
+    // The oldest may always go: without it there is no progress.
+    if !repair.is_oldest && !cx.window.has_room(load) {
+        return Emit::NoRoom(load);
+    }
+    match build_answered(cx, wqe, &started, packet, count, buf) {
+        Ok(len) => {
+            queue.asked_again(repair);
+            Emit::Packet(len)
+        }
+        Err(status) => {
+            queue.wqes[index].failed = Some(status);
+            Emit::Idle
+        }
+    }
+}
+
 /// How many packets in a row may ask for no acknowledgement: half of the window.
 ///
 /// So the other half may be under way while an acknowledgement is. An acknowledgement costs both
@@ -304,12 +343,6 @@ fn position(packet: u32, packets: u32) -> Position {
         (false, false) => Position::Middle,
         (false, true) => Position::Last,
     }
-}
-
-/// Packets from `packet` to the end of its chunk of a READ.
-fn packets_to_chunk_end(started: &Started, packet: u32) -> u32 {
-    let chunk_end = (packet / started.chunk + 1).saturating_mul(started.chunk);
-    chunk_end.min(started.packets) - packet
 }
 
 /// Writes the request of something that has a response.

@@ -15,8 +15,9 @@ pub use send::{FlushLevel, PostSendError, RemoteAddr, SendData, SendFlags, SendO
 /// The longest message, 2^31 bytes (R53).
 pub const MAX_MESSAGE: u32 = 1 << 31;
 
-/// One piece of a local buffer (`struct ibv_sge`).
+/// One piece of a local buffer (`struct ibv_sge`, byte for byte).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
 pub struct Sge {
     /// Address of the first byte.
     pub addr: u64,

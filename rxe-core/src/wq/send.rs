@@ -441,6 +441,15 @@ pub(crate) struct Started {
     /// READ only: packets asked for at once. Boundaries never move, so a READ that is asked for
     /// again ends where the first one ended, as the responder's replay needs it (R24).
     pub(crate) chunk: u32,
+    /// Requests with a response that were sent before, wrapping: each part of a READ is one.
+    pub(crate) answered_before: u32,
+}
+
+impl Started {
+    /// One past the last packet of the part of a READ that `packet` lies in.
+    pub(crate) fn part_end(&self, packet: u32) -> u32 {
+        (packet / self.chunk + 1).saturating_mul(self.chunk).min(self.packets)
+    }
 }
 
 impl SendWqe {

@@ -22,6 +22,7 @@ mod gsi;
 mod hostile;
 mod invalidate;
 mod multicast;
+mod read_gaps;
 mod regions;
 mod registration;
 mod requester;

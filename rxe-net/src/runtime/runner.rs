@@ -26,10 +26,12 @@ use super::clock::Clock;
 use super::open::{OpenLink, OpenLinkError};
 use super::outbox::Outbox;
 use super::pressure::PATIENCE_NANOS;
-use super::registry::{NoSlotError, SlotGuard, forward};
 use super::sleeper::Sleeper;
 use crate::host::os_errno;
 use crate::link::{Link, LinkCounters};
+use crate::slots::NoSlotError;
+use crate::slots::detour::Detour;
+use crate::slots::registry::{Reader, Slot, TakeSlotError};
 
 /// Packets handed over from other sockets and not yet taken in; more are dropped, RC repairs it.
 const HANDED_OVER_MAX: usize = 1024;
@@ -67,6 +69,15 @@ pub enum ModifyError {
     Link(#[from] OpenLinkError),
 }
 
+impl From<TakeSlotError> for StartError {
+    fn from(error: TakeSlotError) -> Self {
+        match error {
+            TakeSlotError::None(error) => Self::NoSlot(error),
+            TakeSlotError::Os(error) => Self::Os(error),
+        }
+    }
+}
+
 impl StartError {
     /// The errno that `ibv_open_device` would set.
     pub fn errno(&self) -> i32 {
@@ -100,12 +111,12 @@ pub struct Runner {
     last_poll: AtomicU64,
     stopping: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
-    slot: SlotGuard,
+    slot: Slot,
 }
 
 impl fmt::Debug for Runner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runner").field("slot", &self.slot.slot()).finish_non_exhaustive()
+        f.debug_struct("Runner").field("slot", &self.slot.number()).finish_non_exhaustive()
     }
 }
 
@@ -115,6 +126,7 @@ pub(super) struct Core {
     shard: Shard,
     links: Vec<OpenedLink>,
     outbox: Outbox,
+    detour: Detour,
     /// The latest time that the links were told.
     latest: Instant,
     /// When a packet came last.
@@ -203,7 +215,7 @@ impl Core {
     }
 
     fn receive(&mut self, now: Instant, sleeper: &Sleeper) -> usize {
-        let Self { shard, links, .. } = self;
+        let Self { shard, links, detour, .. } = self;
         let mut received = 0;
         for opened in links {
             if opened.failed_until.is_some_and(|until| until > now) {
@@ -213,7 +225,7 @@ impl Core {
             let mut sink = |path: &Path, bytes: &[u8]| {
                 // The kernel steers a coalesced buffer by its first packet alone.
                 let destined = bytes.get(SLOT_OFFSET).copied().unwrap_or(slot);
-                if destined == slot || !forward(destined, path, bytes) {
+                if destined == slot || !detour.take(now, destined, path, bytes) {
                     shard.handle_packet(now, path, bytes);
                 }
             };
@@ -228,6 +240,7 @@ impl Core {
                 shard.handle_unreachable(now, &hint);
             }
         }
+        detour.flush();
         received
     }
 
@@ -312,11 +325,12 @@ impl Runner {
     ///
     /// [`StartError`] when there is no slot, descriptor or thread left.
     pub fn start(device: Arc<Device>, opener: Arc<dyn OpenLink>) -> Result<Arc<Self>, StartError> {
-        let slot = SlotGuard::take(device.config().seed.0)?;
+        let slot = Slot::take(device.config().seed.0)?;
         let core = Core {
-            shard: Shard::new(device, slot.slot()),
+            shard: Shard::new(device, slot.number()),
             links: Vec::new(),
             outbox: Outbox::default(),
+            detour: Detour::new(&slot),
             latest: Instant::ZERO,
             last_packet: Instant::ZERO,
         };
@@ -331,7 +345,8 @@ impl Runner {
             thread: Mutex::new(None),
             slot,
         });
-        runner.slot.publish(Arc::downgrade(&runner));
+        let weak = Arc::downgrade(&runner);
+        runner.slot.publish(weak);
         let thread = background::spawn(runner.clone())?;
         *runner.thread.lock() = Some(thread);
         Ok(runner)
@@ -339,7 +354,7 @@ impl Runner {
 
     /// The slot: the top byte of the QPNs that live here.
     pub fn slot(&self) -> u8 {
-        self.slot.slot()
+        self.slot.number()
     }
 
     /// Makes a queue pair on this shard (`ibv_create_qp`).
@@ -456,6 +471,9 @@ impl Runner {
             let mut sum = LinkCounters::default();
             core.links.iter().for_each(|opened| sum += opened.link.counters());
             sum.send_errors += core.outbox.dropped();
+            let detour = core.detour.counters();
+            sum.forwarded += detour.forwarded;
+            sum.astray += detour.lost;
             sum
         })
     }
@@ -508,14 +526,6 @@ impl Runner {
         // Whoever sees this stored does not leave the sockets disarmed any more.
         self.last_poll.store(0, Ordering::SeqCst);
         self.sleeper.arm_sockets();
-    }
-
-    /// Takes a packet that came to the socket of another slot.
-    pub(super) fn hand_over(&self, path: &Path, bytes: &[u8]) {
-        // A full queue drops it: RC repairs that.
-        if self.handed_over.push((*path, bytes.into())).is_ok() {
-            self.sleeper.wake();
-        }
     }
 
     /// When the time of whoever polled last is over, if it is not over yet.
@@ -618,12 +628,25 @@ impl Runner {
         let now = core.transmit_owed(now);
         self.sleeper.forget_sockets();
         let own = self.slot();
-        for OpenedLink { link, .. } in core.links.drain(..) {
-            // What is for other shards of this process is theirs; this one is no more.
+        let Core { links, detour, .. } = &mut *core;
+        for OpenedLink { link, .. } in links.drain(..) {
+            // What is for other shards is theirs; this one is no more.
             link.close(now, &mut |path, bytes| match bytes.get(SLOT_OFFSET) {
-                Some(&slot) if slot != own => drop(forward(slot, path, bytes)),
+                Some(&slot) if slot != own => drop(detour.take(now, slot, path, bytes)),
                 _ => {}
             });
+            detour.flush();
         }
+    }
+}
+
+impl Reader for Runner {
+    fn hand_over(&self, path: &Path, bytes: &[u8]) {
+        // Where it is full, the packet is dropped: RC repairs that.
+        let _ = self.handed_over.push((*path, bytes.into()));
+    }
+
+    fn wake(&self) {
+        self.sleeper.wake();
     }
 }

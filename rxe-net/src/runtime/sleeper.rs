@@ -16,6 +16,8 @@ use rustix::time::{
 use rxe_core::cq::Notify;
 use rxe_core::time::Instant;
 
+use crate::slots::fork::Tracked;
+
 /// A descriptor that becomes readable at each notification and counts them.
 ///
 /// Reading takes one, so that a program that waits in poll(2) sees as many events as there are.
@@ -58,6 +60,9 @@ const NEVER: u64 = u64::MAX;
 
 /// The epoll set of one background thread.
 pub(super) struct Sleeper {
+    /// Declared before the descriptors, so that they are dropped before. The child of a fork must
+    /// not change what the parent sleeps on.
+    _tracked: [Tracked; 4],
     epoll: OwnedFd,
     /// Fires when the shard, or a link, has something to do.
     timer: OwnedFd,
@@ -98,7 +103,14 @@ impl Sleeper {
         epoll::add(&epoll, &lease, EventData::new_u64(LEASE), EventFlags::IN)?;
         epoll::add(&epoll, &waker, EventData::new_u64(WAKER), EventFlags::IN)?;
         let (disarmed, armed) = (AtomicBool::new(false), AtomicU64::new(NEVER));
-        Ok(Self { epoll, timer, lease, waker, sockets: Mutex::default(), disarmed, armed })
+        let _tracked = [
+            Tracked::new(&epoll),
+            Tracked::new(&timer),
+            Tracked::new(&lease),
+            Tracked::new(&waker),
+        ];
+        let sockets = Mutex::default();
+        Ok(Self { _tracked, epoll, timer, lease, waker, sockets, disarmed, armed })
     }
 
     /// Adds a socket, armed.

@@ -1,3 +1,4 @@
-//! System calls about network interfaces, each behind a safe function.
+//! System calls about network interfaces and descriptors, each behind a safe function.
 
+pub(crate) mod descriptor;
 pub(crate) mod ifreq;

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::sys;
+use crate::slots::fork::Tracked;
 
 /// The first UDP source port of RoCEv2 (facts.md section 3).
 const FIRST_SOURCE_PORT: u16 = 0xc000;
@@ -100,6 +101,8 @@ pub(super) struct TxKey {
 /// A socket that sends.
 #[derive(Debug)]
 pub(super) struct TxSocket {
+    /// Declared before the descriptor, so that it is dropped before.
+    _tracked: Tracked,
     fd: OwnedFd,
     key: TxKey,
     port: u16,
@@ -196,7 +199,8 @@ impl TxSockets {
             }
         }
         let port = self.bind(&fd, source_port(self.slot, key.slot, key.flow_label))?;
-        Ok(TxSocket { fd, key, port, is_ipv4: ip.is_ipv4(), header: None, last_use: 0 })
+        let (_tracked, is_ipv4) = (Tracked::new(&fd), ip.is_ipv4());
+        Ok(TxSocket { _tracked, fd, key, port, is_ipv4, header: None, last_use: 0 })
     }
 
     /// Binds to `port`, or to the next free one: other programs take ports of this range too.
@@ -218,7 +222,7 @@ impl TxSockets {
 }
 
 /// The socket address of `ip`; `scope_id` is the interface of a link-local one.
-pub(super) fn socket_address(ip: IpAddr, port: u16, scope_id: u32) -> SocketAddr {
+pub(crate) fn socket_address(ip: IpAddr, port: u16, scope_id: u32) -> SocketAddr {
     match ip {
         IpAddr::V6(v6) if v6.is_unicast_link_local() || v6.is_multicast() => {
             SocketAddrV6::new(v6, port, 0, scope_id).into()

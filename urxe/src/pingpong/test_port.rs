@@ -1,4 +1,4 @@
-//! UDP port 4791 for tests: one process of a host has it on an address at a time.
+//! UDP port 4791 for tests: the processes of one user have it on an address at a time.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use ibverbs_api::{ModifyError, OpenLinkError};
 use super::error::PingpongError;
 use super::exchange::ExchangeError;
 
-/// How long another process may keep the port: it is a test as well.
+/// How long another user may keep the port: with tests as well.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Does `work` again for as long as another process has the port.
+/// Does `work` again for as long as another user has the port.
 pub(super) fn retried<T>(
     mut work: impl FnMut() -> Result<T, PingpongError>,
 ) -> Result<T, PingpongError> {
@@ -26,7 +26,7 @@ pub(super) fn retried<T>(
     }
 }
 
-/// Whether the port is another process's, or this end heard that the other end found it so.
+/// Whether the port is another user's, or this end heard that the other end found it so.
 fn is_port_taken(error: &PingpongError) -> bool {
     matches!(
         error,

@@ -1,0 +1,167 @@
+//! Several processes on one address.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use integration_tests::{Mesh, Report};
+use testkit::netns::{Namespace, with_namespaces};
+
+/// Microseconds that a pair waits after each message.
+const PAUSE: &str = "3000";
+/// Processes that share an address.
+const MEMBERS: usize = 8;
+
+/// Starts a member in a namespace, as a user who may do nothing special, where that can be.
+fn member(namespace: &Namespace) -> Command {
+    let mut command = namespace.command("setpriv");
+    command.args(["--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--"]);
+    command.arg(env!("CARGO_BIN_EXE_mesh-member")).args(["rxe_lo", PAUSE]);
+    command
+}
+
+fn new_mesh(namespace: &Namespace) -> Mesh<impl Fn() -> Command> {
+    let mut mesh = Mesh::new(|| member(namespace));
+    for _ in 0..MEMBERS {
+        mesh.add().unwrap_or_else(|error| panic!("{error}"));
+    }
+    mesh
+}
+
+type Messages = BTreeMap<(u32, u32), (u64, u64)>;
+
+/// What each member has seen of each other one, and the sum of all packets.
+fn reports<F: Fn() -> Command>(mesh: &mut Mesh<F>) -> (Messages, Report) {
+    let (mut messages, mut sum) = (Messages::new(), Report::default());
+    for number in mesh.members() {
+        let report = mesh.report(number).unwrap();
+        sum.received += report.received;
+        sum.forwarded += report.forwarded;
+        sum.astray += report.astray;
+        for (other, counts) in report.messages {
+            messages.insert((number, other), counts);
+        }
+    }
+    (messages, sum)
+}
+
+/// Each pair goes on: within a time that is long enough for a busy machine, messages come both ways.
+fn assert_progress<F: Fn() -> Command>(mesh: &mut Mesh<F>) {
+    let (before, _) = reports(mesh);
+    let count = mesh.members().len();
+    assert_eq!(before.len(), count * (count - 1), "each is joined with each");
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        assert_eq!(mesh.failures(), [""; 0]);
+        let (now, _) = reports(mesh);
+        let stuck: Vec<_> = before
+            .iter()
+            .filter(|(pair, (sent, came))| now[pair].0 < sent + 3 || now[pair].1 < came + 3)
+            .map(|(pair, _)| pair)
+            .collect();
+        if stuck.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < end, "nothing comes through between {stuck:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The names of slots that somebody has.
+fn slots(namespace: &Namespace) -> usize {
+    let listed = namespace.tool("cat", ["/proc/net/unix"]).unwrap();
+    listed.stdout.lines().filter(|line| line.contains("@urxe/1/slot/")).count()
+}
+
+/// Waits until so many slots are taken: a process that was killed may take a moment to be gone.
+fn assert_slots(namespace: &Namespace, expected: usize) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while slots(namespace) != expected {
+        assert!(Instant::now() < end, "{} slots are taken, not {expected}", slots(namespace));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The share of packets that came to the wrong process, since `before`.
+fn misdelivered(before: &Report, after: &Report) -> f64 {
+    let wrong = (after.forwarded + after.astray) - (before.forwarded + before.astray);
+    wrong as f64 / (after.received - before.received).max(1) as f64
+}
+
+#[test]
+fn eight_processes_share_an_address() {
+    with_namespaces("eight_processes_share_an_address", || {
+        let namespace = Namespace::new("mesh").unwrap();
+        let mut mesh = new_mesh(&namespace);
+        assert_progress(&mut mesh);
+        let (_, before) = reports(&mut mesh);
+        std::thread::sleep(Duration::from_secs(2));
+        assert_progress(&mut mesh);
+        let (_, after) = reports(&mut mesh);
+        let share = misdelivered(&before, &after);
+        println!("while all join: {before:?}; afterwards {share:.6} at the wrong process");
+        assert!(after.received > before.received + 1000, "{after:?}");
+        assert!(share < 0.01, "the order of the sockets is not known: {share}");
+        assert_slots(&namespace, MEMBERS);
+        drop(mesh);
+        assert_slots(&namespace, 0);
+    });
+}
+
+/// Members are killed and replaced for `time`, by chance but each time in the same way.
+fn kill_and_replace(name: &str, time: Duration) {
+    let namespace = Namespace::new(name).unwrap();
+    let mut mesh = new_mesh(&namespace);
+    let end = Instant::now() + time;
+    let mut random = 0x9e37_79b9_u32;
+    let mut next = |below: usize| {
+        random ^= random << 13;
+        random ^= random >> 17;
+        random ^= random << 5;
+        random as usize % below
+    };
+    let mut rounds = 0;
+    while Instant::now() < end {
+        // One to three at once: several deaths leave an order that cannot be reckoned.
+        for _ in 0..=next(3) {
+            let members = mesh.members();
+            mesh.kill(members[next(members.len())]).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(next(300) as u64));
+        while mesh.members().len() < MEMBERS {
+            mesh.add().unwrap_or_else(|error| panic!("a newcomer did not get in: {error}"));
+        }
+        assert_eq!(mesh.failures(), [""; 0], "pairs whose ends both live lose nothing");
+        std::thread::sleep(Duration::from_millis(next(300) as u64));
+        rounds += 1;
+    }
+    assert_progress(&mut mesh);
+    // The order is found again, however many have died.
+    let (_, before) = reports(&mut mesh);
+    std::thread::sleep(Duration::from_secs(1));
+    assert_progress(&mut mesh);
+    let (_, after) = reports(&mut mesh);
+    let share = misdelivered(&before, &after);
+    println!("{rounds} rounds; all in all {before:?}; afterwards {share:.6} at the wrong process");
+    assert!(share < 0.01, "the order of the sockets is not known: {share}");
+    assert_slots(&namespace, MEMBERS);
+    drop(mesh);
+    assert_slots(&namespace, 0);
+}
+
+#[test]
+fn survivors_lose_nothing_when_members_are_killed_and_replaced() {
+    with_namespaces("survivors_lose_nothing_when_members_are_killed_and_replaced", || {
+        kill_and_replace("kill", Duration::from_secs(5));
+    });
+}
+
+/// As long as the issue asks for: `cargo test --test processes -- --ignored`.
+#[test]
+#[ignore = "takes more than a minute"]
+fn survivors_lose_nothing_for_a_minute() {
+    with_namespaces("survivors_lose_nothing_for_a_minute", || {
+        kill_and_replace("minute", Duration::from_secs(60));
+    });
+}

@@ -1,0 +1,183 @@
+//! Packets that came to a socket of this shard and are not for it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use gid_table::Gid;
+use rxe_core::path::Path;
+use rxe_core::time::Instant;
+
+use super::inbox::{Inbox, NameProbe};
+use super::letter::{Answer, PacketLetter};
+use super::registry::{Slot, reader};
+use super::{name, steward};
+use crate::udp::probe::{self, Probe};
+
+/// How long it is believed whether somebody has a slot.
+const BELIEVED_NANOS: u64 = 10_000_000;
+/// Letters that are sent in one round of receiving at most: a peer that changes the slot with each
+/// packet must not make each a system call.
+const LETTERS_MAX: u32 = 32;
+
+/// Sends a shard's misdelivered packets on to whom they are for.
+#[derive(Debug)]
+pub(crate) struct Detour {
+    slot: u8,
+    inbox: Arc<Inbox>,
+    letter: PacketLetter,
+    /// Where the letter goes, and a local address that its packets were for.
+    to: (u8, Gid),
+    /// Letters sent in this round.
+    sent: u32,
+    /// A local address at which packets came in this round to a socket that is not theirs, although
+    /// theirs exists.
+    misdelivered_at: Option<Gid>,
+    /// For each slot whether another process has it, and until when that is believed.
+    known: Box<[(bool, Instant); 256]>,
+    counters: DetourCounters,
+}
+
+/// What a shard has done with packets that were not for it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct DetourCounters {
+    /// Packets handed to another shard of this process, or sent to another process.
+    pub(crate) forwarded: u64,
+    /// Packets dropped: the inbox of the slot was full, or gone.
+    pub(crate) lost: u64,
+}
+
+impl Detour {
+    pub(crate) fn new(slot: &Slot) -> Self {
+        Self {
+            slot: slot.number(),
+            inbox: slot.inbox(),
+            letter: PacketLetter::default(),
+            to: (0, Gid::ZERO),
+            sent: 0,
+            misdelivered_at: None,
+            known: Box::new([(false, Instant::ZERO); 256]),
+            counters: DetourCounters::default(),
+        }
+    }
+
+    pub(crate) const fn counters(&self) -> DetourCounters {
+        self.counters
+    }
+
+    /// Takes a packet whose slot is `destined`; false when it is this shard's after all, or nobody's:
+    /// then the engine drops and counts it.
+    ///
+    /// It may still be on its way when this returns: [`flush`](Self::flush) ends a round.
+    #[cold]
+    pub(crate) fn take(&mut self, now: Instant, destined: u8, path: &Path, bytes: &[u8]) -> bool {
+        match destined {
+            // QP0 and QP1.
+            0 => false,
+            255 => match probe::read(path, bytes) {
+                Some(probe) => {
+                    self.answer(path, probe);
+                    true
+                }
+                // The multicast QPN.
+                None => false,
+            },
+            destined => {
+                if let Some(reader) = reader(destined) {
+                    self.counters.forwarded += 1;
+                    reader.hand_over(path, bytes);
+                    reader.wake();
+                    self.misdelivered_at = Some(path.destination);
+                    return true;
+                }
+                let is_taken = self.is_taken(now, destined);
+                if is_taken {
+                    self.write(destined, path, bytes);
+                }
+                is_taken
+            }
+        }
+    }
+
+    /// Whether another process has the slot.
+    fn is_taken(&mut self, now: Instant, slot: u8) -> bool {
+        let known = &mut self.known[usize::from(slot)];
+        if known.1 <= now {
+            let asked =
+                NameProbe::new().and_then(|names| Ok(names.is_taken(&name::of_slot(slot)?)));
+            // Without an answer it may be so.
+            *known = (asked.unwrap_or(true), now.plus_nanos(BELIEVED_NANOS));
+        }
+        known.0
+    }
+
+    /// Adds a packet to the letter to `destined`.
+    fn write(&mut self, destined: u8, path: &Path, bytes: &[u8]) {
+        if self.to.0 != destined {
+            self.send();
+        }
+        if self.sent >= LETTERS_MAX {
+            self.counters.lost += 1;
+            return;
+        }
+        self.to = (destined, path.destination);
+        if self.letter.push(path, bytes) {
+            return;
+        }
+        self.send();
+        if !self.letter.push(path, bytes) {
+            self.counters.lost += 1;
+        }
+    }
+
+    /// Sends what waits: at the end of a round of receiving.
+    pub(crate) fn flush(&mut self) {
+        self.send();
+        self.sent = 0;
+        // It says that the order of the sockets is another one than the program thinks.
+        if let Some(destination) = self.misdelivered_at.take() {
+            steward::alarm(destination);
+        }
+    }
+
+    fn send(&mut self) {
+        let count = self.letter.count() as u64;
+        if count == 0 {
+            return;
+        }
+        let (slot, destination) = self.to;
+        self.sent += 1;
+        let result = name::of_slot(slot).and_then(|to| self.inbox.send(&to, self.letter.bytes()));
+        self.letter.clear();
+        match result {
+            Ok(()) => {
+                self.counters.forwarded += count;
+                self.misdelivered_at = Some(destination);
+            }
+            Err(error) => {
+                tracing::trace!(target: "rxe::net", slot, %error, count, "cannot forward packets");
+                self.counters.lost += count;
+                // It may have gone a moment ago.
+                self.known[usize::from(slot)].1 = Instant::ZERO;
+            }
+        }
+    }
+
+    /// Tells whoever makes a survey where the kernel has this socket.
+    fn answer(&mut self, path: &Path, probe: Probe) {
+        if self.sent >= LETTERS_MAX {
+            return;
+        }
+        self.sent += 1;
+        let Probe { survey, index, slot } = probe;
+        steward::note_probe(path.destination, survey);
+        let answer = Answer { survey, index, slot: self.slot }.write();
+        if let Err(error) = name::of_slot(slot).and_then(|to| self.inbox.send(&to, &answer)) {
+            tracing::debug!(target: "rxe::net", slot, %error, "cannot answer a survey");
+        }
+    }
+}
+
+/// The letter that asks the process of `slot` to survey an address, sent from `inbox`.
+pub(crate) fn ask_for_survey(inbox: &Inbox, slot: u8, address: SocketAddr) -> std::io::Result<()> {
+    inbox.send(&name::of_slot(slot)?, &super::letter::write_renew(address))
+}

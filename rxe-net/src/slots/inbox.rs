@@ -1,0 +1,118 @@
+//! The inbox of a slot: a datagram socket with an abstract name.
+
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::cmsg_space;
+use rustix::net::sockopt::set_socket_passcred;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, bind, connect, recvmsg, sendto, socket_with,
+};
+use rustix::process::{geteuid, getuid};
+
+use super::fork::Tracked;
+
+/// A datagram socket with an abstract name. The name is free again when this is dropped.
+///
+/// It also sends: to other inboxes.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    /// Declared before the descriptor, so that it is dropped before.
+    _tracked: Tracked,
+    socket: OwnedFd,
+}
+
+/// What came to an inbox.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Received<'a> {
+    /// A letter of a process of this user.
+    Letter(&'a [u8]),
+    /// Something of another user, or too long: it is dropped.
+    Strange,
+    /// Nothing more.
+    Nothing,
+}
+
+impl Inbox {
+    /// Takes a name.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE` when somebody has it; otherwise that of the system call.
+    pub(crate) fn bind(name: &SocketAddrUnix) -> io::Result<Self> {
+        let socket = socket()?;
+        // Before the name is there, so that nothing comes without credentials.
+        set_socket_passcred(&socket, true)?;
+        bind(&socket, name)?;
+        Ok(Self { _tracked: Tracked::new(&socket), socket })
+    }
+
+    /// Sends a letter, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNREFUSED` when nobody has the name, `EAGAIN` when the inbox there is full: it holds
+    /// `net.unix.max_dgram_qlen` letters, 10 by default.
+    pub(crate) fn send(&self, to: &SocketAddrUnix, letter: &[u8]) -> io::Result<()> {
+        sendto(&self.socket, letter, SendFlags::DONTWAIT, to)?;
+        Ok(())
+    }
+
+    /// Takes the next letter into `buffer`, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system that do not go away.
+    pub(crate) fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Received<'a>> {
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmCredentials(1))];
+        // Descriptors that somebody sends along find no room: the kernel closes them.
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(buffer)];
+        let flags = RecvFlags::DONTWAIT;
+        let message = match recvmsg(&self.socket, &mut parts, &mut control, flags) {
+            Ok(message) => message,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {
+                return Ok(Received::Nothing);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let is_whole = !message.flags.contains(rustix::net::ReturnFlags::TRUNC);
+        let is_ours = control.drain().any(|part| match part {
+            // The kernel tells the real user of whoever sent it; a set-user-id program has two.
+            RecvAncillaryMessage::ScmCredentials(of) => of.uid == geteuid() || of.uid == getuid(),
+            _ => false,
+        });
+        match buffer.get(..message.bytes) {
+            Some(letter) if is_ours && is_whole => Ok(Received::Letter(letter)),
+            _ => Ok(Received::Strange),
+        }
+    }
+}
+
+impl AsFd for Inbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Asks which names somebody has.
+#[derive(Debug)]
+pub(crate) struct NameProbe(OwnedFd);
+
+impl NameProbe {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(socket()?))
+    }
+
+    /// Whether somebody has a name.
+    pub(crate) fn is_taken(&self, name: &SocketAddrUnix) -> bool {
+        connect(&self.0, name).is_ok()
+    }
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?)
+}
