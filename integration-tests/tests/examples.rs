@@ -50,7 +50,10 @@ impl Machine {
         let built = urxe_binary().parent().expect("it is in a folder");
         fs::create_dir(scratch.file("target")).expect("it is new");
         symlink(built, scratch.file("target/release")).expect("it is new");
-        symlink(REPOSITORY, scratch.file("urxe")).expect("it is new");
+        // The project, with urxe in it; not the home, where the steps install things.
+        fs::create_dir(scratch.file("project")).expect("it is new");
+        symlink(REPOSITORY, scratch.file("project/urxe")).expect("it is new");
+        fs::create_dir(scratch.file("home")).expect("it is new");
         let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".to_owned());
         let path = format!("{}:{path}", programs.display());
         Self { namespace: Namespace::new(name).expect("namespaces can be made"), scratch, path }
@@ -60,9 +63,9 @@ impl Machine {
     fn run(&self, shell: &[&str], step: &str) -> Finished {
         eprintln!("--- {step}");
         let mut command = self.namespace.command("env");
-        command.arg("-C").arg(self.scratch.path()).args(["-u", "LD_LIBRARY_PATH", "-u"]);
+        command.arg("-C").arg(self.scratch.file("project")).args(["-u", "LD_LIBRARY_PATH", "-u"]);
         command.args(["LD_PRELOAD", "-u", "CI"]).arg(format!("PATH={}", self.path));
-        command.arg(format!("HOME={}", self.scratch.path().display()));
+        command.arg(format!("HOME={}", self.scratch.file("home").display()));
         command.arg(format!("CARGO_TARGET_DIR={}", self.scratch.file("target").display()));
         command.arg(format!("GITHUB_PATH={}", self.github_path().display()));
         command.args(shell).arg(step);
