@@ -13,7 +13,8 @@
 //! | `ibv_alloc_pd`, `ibv_dealloc_pd` | [`Context::alloc_pd`], drop |
 //! | `ibv_reg_mr`, `ibv_dereg_mr` | [`ProtectionDomain::register`], drop |
 //! | `ibv_reg_mr_iova2`, `ibv_rereg_mr` | [`ProtectionDomain::register_range`], [`MemoryRegion::reregister`] |
-//! | `ibv_reg_mr` of memory that somebody else owns | [`UserMemory`], [`ProtectionDomain::register_range`] |
+//! | `ibv_reg_mr` of memory that somebody else owns | [`UserMemory`], [`catch_faults`] |
+//! | `ibv_advise_mr` | [`ProtectionDomain::advise`] |
 //! | `ibv_alloc_null_mr` | [`ProtectionDomain::alloc_null_mr`] |
 //! | `ibv_alloc_dm`, `ibv_reg_dm_mr` | [`Context::alloc_dm`], [`ProtectionDomain::register_dm`] |
 //! | `ibv_alloc_mw`, `ibv_dealloc_mw`, `ibv_bind_mw` | [`ProtectionDomain::alloc_mw`], drop, [`QueuePair::bind_mw`] |
@@ -143,8 +144,9 @@ pub use rxe_core::device::AllocPdError;
 pub use rxe_core::error::{CreateQpError, ModifyQpError};
 pub use rxe_core::event::AsyncEvent;
 pub use rxe_core::mem::{
-    AccessFlags, AllocDmError, Backing, DmaBuf, Fault, IntoBacking, MapMrError, MwBind, MwType,
-    PAGE_SIZE, RegMrError, ReregMrError, UserMemory,
+    AccessFlags, Advice, AdviseMrError, AllocDmError, Backing, CatchFaultsError, DmaBuf, Fault,
+    IntoBacking, MapMrError, MwBind, MwType, PAGE_SIZE, RegMrError, ReregMrError, UserMemory,
+    catch_faults,
 };
 pub use rxe_core::multicast::{MULTICAST_QPN, MulticastError};
 pub use rxe_core::qp::{

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use rxe_core::ah::{CreateAhError, address_from_header};
 use rxe_core::device::AllocPdError;
 use rxe_core::error::CreateQpError;
-use rxe_core::mem::{AccessFlags, IntoBacking, MwType, RegMrError};
+use rxe_core::mem::{AccessFlags, Advice, AdviseMrError, IntoBacking, MwType, RegMrError};
 use rxe_core::pd::PdId;
 use rxe_core::qp::AddressVector;
 use rxe_core::srq::{SrqAttr, SrqError};
+use rxe_core::wq::Sge;
 
 use crate::ah::AddressHandle;
 use crate::context::ContextInner;
@@ -77,7 +78,8 @@ impl ProtectionDomain {
     }
 
     /// Registers memory under its own addresses (`ibv_reg_mr`): a [`DmaBuf`](crate::DmaBuf), or
-    /// memory that somebody else owns, as a [`UserMemory`](crate::UserMemory).
+    /// memory that somebody else owns, as a [`UserMemory`](crate::UserMemory). Whoever may take
+    /// that away calls [`catch_faults`](crate::catch_faults) first.
     ///
     /// # Errors
     ///
@@ -142,6 +144,17 @@ impl ProtectionDomain {
         let access = access | AccessFlags::ZERO_BASED;
         let region = self.register_range(memory.core.buffer().clone(), range, 0, access)?;
         Ok(region.of_device_memory(memory.clone()))
+    }
+
+    /// Follows advice about pieces of memory that is registered with
+    /// [`AccessFlags::ON_DEMAND`], in their order, before it returns (`ibv_advise_mr`).
+    ///
+    /// # Errors
+    ///
+    /// [`AdviseMrError`] where a piece is not within its region, its memory is not there, or
+    /// writing is asked for but was not granted; some pages may be there then.
+    pub fn advise(&self, advice: Advice, pieces: &[Sge]) -> Result<(), AdviseMrError> {
+        self.inner.context.core.memory().advise(self.inner.id, advice, pieces)
     }
 
     /// Makes a region without memory (`ibv_alloc_null_mr`).

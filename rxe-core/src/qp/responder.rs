@@ -14,7 +14,7 @@ use super::replay::{AtomicRecord, ReadRecord, Record, ReplayRing};
 use super::run::RunBuf;
 use crate::counters::{Counter, Tally};
 use crate::event::{AsyncEvent, EventQueue};
-use crate::mem::{AccessFault, AccessFlags, Atomic, Holder, MemoryTable};
+use crate::mem::{AccessFault, AccessFlags, Atomic, Fault, Holder, MemoryTable};
 use crate::pd::PdId;
 use crate::srq::SharedReceiveQueue;
 use crate::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
@@ -644,9 +644,13 @@ impl Responder {
     ) -> Result<u64, Refusal> {
         let span = cx.memory.access_for(self.holder(cx), rkey.get(), va, ATOMIC_LEN, needed);
         let span = span.map_err(|fault| self.access_refused(cx, &fault))?;
-        // Where the region goes by addresses that are aligned otherwise than its memory is, there
-        // is no word for the processor to work on.
         span.atomic(operation).map_err(|fault| {
+            // R20: memory that is gone is refused as for a WRITE.
+            if matches!(fault, AccessFault::Fault(Fault::Unmapped { .. })) {
+                return self.access_refused(cx, &fault);
+            }
+            // Where the region goes by addresses that are aligned otherwise than its memory is,
+            // there is no word for the processor to work on.
             tracing::debug!(target: "rxe::resp", qpn = %cx.qp.qpn(), %fault, "no atomic there");
             let (code, status) = (NakCode::RemoteOperationalError, WcStatus::LocQpOpErr);
             Refusal::Nak { code, status }

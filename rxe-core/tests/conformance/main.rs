@@ -8,6 +8,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/pages.rs"]
+mod pages;
 
 mod addressing;
 mod atomic_write;
@@ -33,6 +35,7 @@ mod states;
 mod timers;
 mod uc;
 mod ud;
+mod user_memory;
 mod window;
 mod windows;
 mod xrc;

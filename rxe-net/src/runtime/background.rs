@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle, available_parallelism, sleep, yield_now};
 use std::time::Duration;
 
+use rxe_core::mem::unblock_faults;
 use rxe_core::time::Instant;
 
 use super::clock::Clock;
@@ -32,6 +33,8 @@ pub(super) fn spawn(runner: Arc<Runner>) -> io::Result<JoinHandle<()>> {
 /// thread, at the end of each lease, to see whether they still do; it takes no lock for that, so
 /// that it is in nobody's way.
 fn run(runner: &Runner) {
+    // Whatever the thread blocks that has opened the device.
+    unblock_faults();
     let cores = available_parallelism().map_or(1, usize::from);
     // When lingering makes sense again; on a single core never.
     let mut linger_from = if cores > 1 { Instant::ZERO } else { Instant::from_nanos(u64::MAX) };

@@ -1,4 +1,5 @@
 //! Pages of a test, as a C program has them.
+#![allow(dead_code, clippy::unwrap_used)] // each test file uses a part of it
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
