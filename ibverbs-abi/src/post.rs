@@ -65,6 +65,7 @@ pub(crate) unsafe extern "C" fn post_send(
             }
             Ok(())
         });
+        let posted = posted.unwrap_or_else(|error| Err(error.errno()));
         if posted.is_err() {
             // R13: the first one that was not taken.
             // SAFETY: the program wants it there.

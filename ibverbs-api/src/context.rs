@@ -297,6 +297,15 @@ impl Context {
         self.inner.core.events().dropped()
     }
 
+    /// Whether this process opened it, and not one that it was forked from.
+    ///
+    /// After [`after_fork_in_child`](crate::after_fork_in_child) what the parent opened is useless
+    /// in the child: posting and changing queue pairs end with an error, polling finds nothing,
+    /// dropping and closing leave the parent's objects as they are. The child can open a device anew.
+    pub fn is_ours(&self) -> bool {
+        self.inner.runners.iter().all(|runner| runner.is_ours())
+    }
+
     /// Declares the device lost: `DeviceFatal` is raised, once, all queue pairs go to the error
     /// state, and none is made any more.
     ///

@@ -154,6 +154,10 @@ impl CompletionQueue {
     /// As [`Self::poll`], and gives each completion to `each`, under the lock of the queue: that
     /// must be short, and must not use the queue.
     pub fn poll_each(&self, max: usize, mut each: impl FnMut(WorkCompletion)) -> usize {
+        if !self.inner.home.is_ours() {
+            // In a child after fork the queue may be locked for ever, and is the parent's.
+            return 0;
+        }
         let count = self.inner.core.poll_each(max, &mut each);
         if count > 0 || max == 0 {
             return count;

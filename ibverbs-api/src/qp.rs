@@ -316,6 +316,7 @@ impl QueuePair {
     ///
     /// [`PostSendError`]; the request was not taken.
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostSendError> {
+        self.check_ours().ok_or(PostSendError::DeviceLost)?;
         self.core.post_send(wr)?;
         self.runner.kick(&self.core);
         Ok(())
@@ -327,6 +328,8 @@ impl QueuePair {
     ///
     /// [`PostSendListError`]; the requests before the one it names were taken (R13).
     pub fn post_send_list(&self, wrs: &[SendWr<'_>]) -> Result<(), PostSendListError> {
+        let lost = PostSendListError { index: 0, error: PostSendError::DeviceLost };
+        self.check_ours().ok_or(lost)?;
         let posted = self.core.post_send_list(wrs);
         self.runner.kick(&self.core);
         posted.map_err(|(index, error)| PostSendListError { index, error })
@@ -336,10 +339,23 @@ impl QueuePair {
     ///
     /// Nothing of other threads comes between. The queue is locked meanwhile: `post` must be short,
     /// and must not use the queue pair. For callers whose requests are in a form of their own.
-    pub fn post_sends<R>(&self, post: impl FnOnce(&mut SendPoster<'_>) -> R) -> R {
+    ///
+    /// # Errors
+    ///
+    /// [`PostSendError::DeviceLost`] in a child after fork; `post` was not called.
+    pub fn post_sends<R>(
+        &self,
+        post: impl FnOnce(&mut SendPoster<'_>) -> R,
+    ) -> Result<R, PostSendError> {
+        self.check_ours().ok_or(PostSendError::DeviceLost)?;
         let posted = post(&mut self.core.begin_sends());
         self.runner.kick(&self.core);
-        posted
+        Ok(posted)
+    }
+
+    /// `None` in a child after fork: queues may be locked there for ever.
+    fn check_ours(&self) -> Option<()> {
+        self.runner.is_ours().then_some(())
     }
 
     /// Adds a request to a batch, which [`Self::post_batch`] posts.
@@ -368,6 +384,7 @@ impl QueuePair {
     ///
     /// [`PostRecvError`]; the request was not taken.
     pub fn post_recv(&self, wr: RecvWr<'_>) -> Result<(), PostRecvError> {
+        self.check_ours().ok_or(PostRecvError::DeviceLost)?;
         if self.core.post_recv(wr)? {
             self.runner.kick(&self.core);
         }
@@ -380,6 +397,8 @@ impl QueuePair {
     ///
     /// [`PostRecvListError`]; the requests before the one it names were taken (R13).
     pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostRecvListError> {
+        let lost = PostRecvListError { index: 0, error: PostRecvError::DeviceLost };
+        self.check_ours().ok_or(lost)?;
         let posted = self.core.post_recv_list(wrs);
         // After an error too: those before the refused one may have to be flushed.
         if posted != Ok(false) {
@@ -397,6 +416,7 @@ impl QueuePair {
         &self,
         post: impl FnOnce(&mut RecvPoster<'_>) -> R,
     ) -> Result<R, PostRecvError> {
+        self.check_ours().ok_or(PostRecvError::DeviceLost)?;
         let mut poster = self.core.begin_recvs()?;
         let posted = post(&mut poster);
         let wants_kick = poster.wants_kick();

@@ -40,8 +40,8 @@ pub enum CreateQpError {
         /// Which one: `send_cq`, `recv_cq` or `srq`.
         which: &'static str,
     },
-    /// The device is lost.
-    #[error("the device is lost: close it, and open it again")]
+    /// The device is lost, or it is that of the process that this one was forked from.
+    #[error("the device is lost, or was opened before this process was forked: open it here")]
     DeviceLost,
     /// There is no such port, or QP1 of it is in use.
     #[error("port {port} has no QP1 to give: it does not exist, or somebody has it already")]

@@ -20,6 +20,9 @@ pub struct RecvWr<'a> {
 /// Why a receive request was not taken (`ibv_post_recv`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PostRecvError {
+    /// The device is lost, or it is that of the process that this one was forked from.
+    #[error("the device is lost, or was opened before this process was forked: open it here")]
+    DeviceLost,
     /// The QP is in the RESET state (R13).
     #[error("the QP is in state {state:?}: receives can be posted from INIT on")]
     State {
@@ -66,6 +69,7 @@ impl PostRecvError {
             | Self::Unsupported { .. }
             | Self::TooManySges { .. } => crate::errno::EINVAL,
             Self::Full { .. } => crate::errno::ENOMEM,
+            Self::DeviceLost => crate::errno::EIO,
         }
     }
 }

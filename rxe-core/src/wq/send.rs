@@ -287,6 +287,9 @@ pub struct SendWr<'a> {
 /// Why a send request was not taken (`ibv_post_send`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PostSendError {
+    /// The device is lost, or it is that of the process that this one was forked from.
+    #[error("the device is lost, or was opened before this process was forked: open it here")]
+    DeviceLost,
     /// The QP is not ready to send.
     #[error("the QP is in state {state:?}: sends can be posted from RTS on")]
     State {
@@ -363,6 +366,7 @@ impl PostSendError {
     /// The errno that `ibv_post_send` returns.
     pub fn errno(&self) -> i32 {
         match self {
+            Self::DeviceLost => crate::errno::EIO,
             Self::Full { .. } => crate::errno::ENOMEM,
             Self::State { .. }
             | Self::NoSrqNumber

@@ -67,6 +67,9 @@ pub enum ModifyError {
     /// The link to send and receive on cannot be opened.
     #[error(transparent)]
     Link(#[from] OpenLinkError),
+    /// The device was opened by the process that this one was forked from.
+    #[error("the device was opened before this process was forked: open it here")]
+    Forked,
 }
 
 impl From<TakeSlotError> for StartError {
@@ -94,6 +97,7 @@ impl ModifyError {
         match self {
             Self::Qp(error) => error.errno(),
             Self::Link(error) => error.errno(),
+            Self::Forked => libc::EIO,
         }
     }
 }
@@ -352,6 +356,15 @@ impl Runner {
         Ok(runner)
     }
 
+    /// Whether this process started it, and not one that it was forked from
+    /// ([`after_fork_in_child`](crate::slots::after_fork_in_child)).
+    ///
+    /// What is not ours does nothing: queue pairs on it cannot be made or changed, nothing is sent or
+    /// received, and destroying and closing leave the parent's as they are.
+    pub fn is_ours(&self) -> bool {
+        self.slot.is_ours()
+    }
+
     /// The slot: the top byte of the QPNs that live here.
     pub fn slot(&self) -> u8 {
         self.slot.number()
@@ -364,6 +377,7 @@ impl Runner {
     /// As [`Shard::create_qp`].
     pub fn create_qp(&self, init: QpInit) -> Result<Arc<QueuePair>, CreateQpError> {
         self.with_core(|core, _| core.shard.create_qp(init))
+            .unwrap_or(Err(CreateQpError::DeviceLost))
     }
 
     /// Changes a queue pair (`ibv_modify_qp`); opens the link that its new path needs.
@@ -395,6 +409,7 @@ impl Runner {
             core.transmit(now);
             Ok(())
         })
+        .unwrap_or(Err(ModifyError::Forked))
     }
 
     /// Opens the links of all addresses of its port, where a queue pair takes datagrams: they come
@@ -438,7 +453,7 @@ impl Runner {
 
     /// The attributes of a queue pair (`ibv_query_qp`).
     pub fn query_qp(&self, qpn: Qpn) -> Option<QpAttr> {
-        self.with_core(|core, _| core.shard.query_qp(qpn))
+        self.with_core(|core, _| core.shard.query_qp(qpn)).flatten()
     }
 
     /// Destroys a queue pair (`ibv_destroy_qp`), after what it owes to its peer has been sent.
@@ -453,16 +468,18 @@ impl Runner {
             core.transmit(now);
             destroyed
         })
+        // In a child after fork, the parent's queue pair is none of its business.
+        .unwrap_or(Ok(()))
     }
 
     /// What a queue pair has counted; `None` when there is none of this number.
     pub fn qp_counters(&self, qpn: Qpn) -> Option<CounterValues> {
-        self.with_core(|core, _| core.shard.qp_counters(qpn))
+        self.with_core(|core, _| core.shard.qp_counters(qpn)).flatten()
     }
 
     /// Moves all queue pairs to the error state: the device is lost ([`Device::fail`]).
     pub fn fail(&self) {
-        self.with_core(|core, now| core.shard.fail(now));
+        let _ = self.with_core(|core, now| core.shard.fail(now));
     }
 
     /// What the links of this shard have counted.
@@ -476,11 +493,15 @@ impl Runner {
             sum.astray += detour.lost;
             sum
         })
+        .unwrap_or_default()
     }
 
     /// Lets the shard take over what was posted to `qp`, and sends it, in this very thread; when
     /// the lock is taken, its holder does so.
     pub fn kick(&self, qp: &QueuePair) {
+        if !self.is_ours() {
+            return;
+        }
         if let Some(mut core) = self.core.try_lock() {
             let now = core.advance(Clock::now());
             core.shard.kick(now, qp.qpn());
@@ -513,6 +534,9 @@ impl Runner {
     }
 
     fn turn_if_free(&self, now: Instant) {
+        if !self.is_ours() {
+            return;
+        }
         if let Some(mut core) = self.core.try_lock() {
             let now = core.advance(now);
             core.turn(now, &self.sleeper);
@@ -523,6 +547,9 @@ impl Runner {
     /// Hands the sockets to the background thread, since the caller is about to sleep on events
     /// (`ibv_req_notify_cq`): they are armed when it returns.
     pub fn stop_polling(&self) {
+        if !self.is_ours() {
+            return;
+        }
         // Whoever sees this stored does not leave the sockets disarmed any more.
         self.last_poll.store(0, Ordering::SeqCst);
         self.sleeper.arm_sockets();
@@ -567,13 +594,17 @@ impl Runner {
         round
     }
 
-    /// Takes the lock, and gives it back as it must be: see [`Self::release`].
-    fn with_core<R>(&self, work: impl FnOnce(&mut Core, Instant) -> R) -> R {
+    /// Takes the lock, and gives it back as it must be: see [`Self::release`]. `None` in a child after
+    /// fork, where a thread of the parent may have the lock for ever.
+    fn with_core<R>(&self, work: impl FnOnce(&mut Core, Instant) -> R) -> Option<R> {
+        if !self.is_ours() {
+            return None;
+        }
         let mut core = self.core.lock();
         let now = core.advance(Clock::now());
         let result = work(&mut core, now);
         self.release(core, now);
-        result
+        Some(result)
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -615,6 +646,9 @@ impl Runner {
 
     /// Stops the background thread and closes all links. Nothing runs the shard afterwards.
     pub fn close(&self) {
+        if !self.is_ours() {
+            return;
+        }
         self.stopping.store(true, Ordering::Release);
         self.sleeper.wake();
         if let Some(thread) = self.thread.lock().take()

@@ -20,9 +20,14 @@ use crate::slots::fork::Tracked;
 
 /// A descriptor that becomes readable at each notification and counts them.
 ///
-/// Reading takes one, so that a program that waits in poll(2) sees as many events as there are.
+/// Reading takes one, so that a program that waits in poll(2) sees as many events as there are. In a
+/// child after fork ([`after_fork_in_child`](crate::slots::after_fork_in_child)) it is silent.
 #[derive(Debug)]
-pub struct EventFd(OwnedFd);
+pub struct EventFd {
+    /// Declared before the descriptor, so that it is dropped before.
+    _tracked: Tracked,
+    fd: OwnedFd,
+}
 
 impl EventFd {
     /// Makes one; closed in programs that this one executes.
@@ -32,26 +37,27 @@ impl EventFd {
     /// That of `eventfd(2)`: no descriptors left.
     pub fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
-        Ok(Self(eventfd(0, flags)?))
+        let fd = eventfd(0, flags)?;
+        Ok(Self { _tracked: Tracked::new(&fd), fd })
     }
 
     /// Takes one notification; false when there is none.
     pub fn take(&self) -> bool {
         let mut count = [0; 8];
-        rustix::io::read(&self.0, &mut count).is_ok()
+        rustix::io::read(&self.fd, &mut count).is_ok()
     }
 }
 
 impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
 impl Notify for EventFd {
     fn notify(&self) {
         // It can only fail when 2^64 - 2 notifications wait, which is as good as one more.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 }
 
@@ -62,7 +68,7 @@ const NEVER: u64 = u64::MAX;
 pub(super) struct Sleeper {
     /// Declared before the descriptors, so that they are dropped before. The child of a fork must
     /// not change what the parent sleeps on.
-    _tracked: [Tracked; 4],
+    _tracked: [Tracked; 3],
     epoll: OwnedFd,
     /// Fires when the shard, or a link, has something to do.
     timer: OwnedFd,
@@ -103,12 +109,7 @@ impl Sleeper {
         epoll::add(&epoll, &lease, EventData::new_u64(LEASE), EventFlags::IN)?;
         epoll::add(&epoll, &waker, EventData::new_u64(WAKER), EventFlags::IN)?;
         let (disarmed, armed) = (AtomicBool::new(false), AtomicU64::new(NEVER));
-        let _tracked = [
-            Tracked::new(&epoll),
-            Tracked::new(&timer),
-            Tracked::new(&lease),
-            Tracked::new(&waker),
-        ];
+        let _tracked = [Tracked::new(&epoll), Tracked::new(&timer), Tracked::new(&lease)];
         let sockets = Mutex::default();
         Ok(Self { _tracked, epoll, timer, lease, waker, sockets, disarmed, armed })
     }

@@ -96,6 +96,11 @@ impl Slot {
         self.number
     }
 
+    /// Whether this process took it, and not one that it was forked from.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.born.is_now()
+    }
+
     /// What letters are sent from.
     pub(crate) fn inbox(&self) -> Arc<Inbox> {
         self.inbox.clone()
@@ -109,7 +114,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if !self.born.is_now() {
+        if !self.is_ours() {
             return;
         }
         let own = OWN.get();
