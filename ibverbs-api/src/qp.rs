@@ -1,5 +1,6 @@
 //! Queue pairs.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use gid_table::Gid;
@@ -13,6 +14,8 @@ use rxe_core::qp::{
 };
 use rxe_core::wq::{PostRecvError, PostSendError, RecvWr, SendWr};
 use rxe_net::runtime::{ModifyError, Runner};
+use rxe_net::slots::{RegisterServiceError, ServiceRegistration};
+use rxe_wire::mad::cm::ServiceId;
 use rxe_wire::{Psn, QKey, Qpn};
 
 use crate::context::ContextInner;
@@ -193,6 +196,30 @@ impl QueuePair {
     /// Its number.
     pub fn qpn(&self) -> Qpn {
         self.core.qpn()
+    }
+
+    /// The slot of the shard it lives on: the top byte of its number, unless that is QP1.
+    ///
+    /// A connection manager that uses a QP1 gives its communication ids this top byte: so messages
+    /// about its connections find it where several processes share an address.
+    pub fn slot(&self) -> u8 {
+        self.runner.slot()
+    }
+
+    /// Has requests of connection management (REQ, SIDR_REQ) for a service come to this QP1, whichever
+    /// process of the host gets them: those to `address`, or to any address. Until the registration
+    /// is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`RegisterServiceError`]: somebody on the host serves it there, with the errno of
+    /// `rdma_listen`.
+    pub fn register_service(
+        &self,
+        service: ServiceId,
+        address: Option<IpAddr>,
+    ) -> Result<ServiceRegistration, RegisterServiceError> {
+        self.runner.register_service(service, address)
     }
 
     /// Its service.

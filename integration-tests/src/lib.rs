@@ -15,6 +15,6 @@ mod pingpong;
 mod under;
 
 pub use dump::Dump;
-pub use mesh::{Mesh, MeshError, Report};
+pub use mesh::{Member, Mesh, MeshError, Report};
 pub use pingpong::{Pingpong, PingpongError, Played};
 pub use under::{CompileError, compile, run_under, start_under, urxe_run};

@@ -170,9 +170,9 @@ fn pair_id(one: u32, other: u32) -> u32 {
     one.max(other) << 16 | one.min(other)
 }
 
-/// A process. Dropping it kills it.
+/// A process that takes orders by lines and answers each by a line. Dropping it kills it.
 #[derive(Debug)]
-struct Member {
+pub struct Member {
     number: u32,
     child: Child,
     orders: ChildStdin,
@@ -182,7 +182,12 @@ struct Member {
 }
 
 impl Member {
-    fn start(number: u32, command: &mut Command) -> Result<Self, MeshError> {
+    /// Starts a process, which says `ready`; `number` names it in errors.
+    ///
+    /// # Errors
+    ///
+    /// [`MeshError`]: it cannot be started, or is not ready.
+    pub fn start(number: u32, command: &mut Command) -> Result<Self, MeshError> {
         let os = |source| MeshError::Os { member: number, source };
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(os)?;
         let closed = || os(io::ErrorKind::BrokenPipe.into());
@@ -202,7 +207,12 @@ impl Member {
         Ok(member)
     }
 
-    fn ask(&mut self, order: &str, expected: &str) -> Result<String, MeshError> {
+    /// Gives an order, and returns the answer, which begins with `expected`.
+    ///
+    /// # Errors
+    ///
+    /// [`MeshError`]: it gives no such answer.
+    pub fn ask(&mut self, order: &str, expected: &str) -> Result<String, MeshError> {
         let sent = writeln!(self.orders, "{order}").and_then(|()| self.orders.flush());
         sent.map_err(|source| MeshError::Os { member: self.number, source })?;
         self.wait_for(order, expected)

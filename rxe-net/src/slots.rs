@@ -10,17 +10,25 @@
 //! in a *letter* to that slot. Letters are believed from the own user alone, may be dropped,
 //! and are never sent on: what came by letter is for its reader.
 //!
+//! QP1 has the same number everywhere, so its packets come to any process of the address. A message
+//! of connection management names who it is for: by a communication id, whose top byte is a slot,
+//! or by a service id, for which a process has registered ([`ServiceRegistration`]), again by an
+//! inbox with a name. What nobody claims is for whoever got it.
+//!
 //! One thread of a process, the *steward*, reads all its inboxes, and renews the program
 //! when it is wrong: it makes a *survey* of the sockets of an address.
 
 pub(crate) mod detour;
 pub(crate) mod fork;
+mod gsi;
 pub(crate) mod inbox;
 pub(crate) mod letter;
 mod name;
 pub(crate) mod registry;
+mod service;
 pub(crate) mod steward;
 pub(crate) mod survey;
 
 pub use fork::after_fork_in_child;
 pub use registry::NoSlotError;
+pub use service::{RegisterServiceError, ServiceRegistration};

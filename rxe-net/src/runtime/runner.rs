@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::thread::JoinHandle;
@@ -19,6 +20,7 @@ use rxe_core::qp::{QpAttr, QpAttrMask, QpInit, QpState, QueuePair};
 use rxe_core::shard::Shard;
 use rxe_core::time::Instant;
 use rxe_wire::Qpn;
+use rxe_wire::mad::cm::ServiceId;
 use thiserror::Error;
 
 use super::background;
@@ -29,9 +31,9 @@ use super::pressure::PATIENCE_NANOS;
 use super::sleeper::Sleeper;
 use crate::host::os_errno;
 use crate::link::{Link, LinkCounters};
-use crate::slots::NoSlotError;
 use crate::slots::detour::Detour;
-use crate::slots::registry::{Reader, Slot, TakeSlotError};
+use crate::slots::registry::{DeviceMark, Reader, Slot, TakeSlotError, note_gsi};
+use crate::slots::{NoSlotError, RegisterServiceError, ServiceRegistration};
 
 /// Packets handed over from other sockets and not yet taken in; more are dropped, RC repairs it.
 const HANDED_OVER_MAX: usize = 1024;
@@ -330,11 +332,12 @@ impl Runner {
     /// [`StartError`] when there is no slot, descriptor or thread left.
     pub fn start(device: Arc<Device>, opener: Arc<dyn OpenLink>) -> Result<Arc<Self>, StartError> {
         let slot = Slot::take(device.config().seed.0)?;
+        let detour = Detour::new(&slot, DeviceMark::of(&device));
         let core = Core {
             shard: Shard::new(device, slot.number()),
             links: Vec::new(),
             outbox: Outbox::default(),
-            detour: Detour::new(&slot),
+            detour,
             latest: Instant::ZERO,
             last_packet: Instant::ZERO,
         };
@@ -376,8 +379,35 @@ impl Runner {
     ///
     /// As [`Shard::create_qp`].
     pub fn create_qp(&self, init: QpInit) -> Result<Arc<QueuePair>, CreateQpError> {
-        self.with_core(|core, _| core.shard.create_qp(init))
-            .unwrap_or(Err(CreateQpError::DeviceLost))
+        let created = self.with_core(|core, _| {
+            let created = core.shard.create_qp(init);
+            if created.as_ref().is_ok_and(|qp| qp.qpn() == Qpn::GSI) {
+                note_gsi(self.slot(), DeviceMark::of(core.shard.device()), true);
+            }
+            created
+        });
+        created.unwrap_or(Err(CreateQpError::DeviceLost))
+    }
+
+    /// Has requests of connection management for a service come to the QP1 of this shard, whichever
+    /// process of the host gets them: those to `address`, or to any address. Until the
+    /// registration is dropped; the queue pair should be there before.
+    ///
+    /// All messages about a connection come here too that carry a communication id of this end whose
+    /// top byte is [`Self::slot`].
+    ///
+    /// # Errors
+    ///
+    /// [`RegisterServiceError`]: somebody on the host serves it there.
+    pub fn register_service(
+        &self,
+        service: ServiceId,
+        address: Option<IpAddr>,
+    ) -> Result<ServiceRegistration, RegisterServiceError> {
+        if !self.is_ours() {
+            return Err(RegisterServiceError::DeviceLost);
+        }
+        ServiceRegistration::new((service, address), self.slot())
     }
 
     /// Changes a queue pair (`ibv_modify_qp`); opens the link that its new path needs.
@@ -465,6 +495,9 @@ impl Runner {
         self.with_core(|core, now| {
             let now = core.transmit_owed_by(now, qpn);
             let destroyed = core.shard.destroy_qp(qpn);
+            if qpn == Qpn::GSI && destroyed.is_ok() {
+                note_gsi(self.slot(), DeviceMark::of(core.shard.device()), false);
+            }
             core.transmit(now);
             destroyed
         })

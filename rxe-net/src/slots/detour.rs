@@ -1,16 +1,20 @@
 //! Packets that came to a socket of this shard and are not for it.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use gid_table::Gid;
+use rustix::net::SocketAddrUnix;
 use rxe_core::path::Path;
 use rxe_core::time::Instant;
+use rxe_wire::mad::cm::ServiceId;
 
+use super::gsi::{self, Claim};
 use super::inbox::{Inbox, NameProbe};
 use super::letter::{Answer, PacketLetter};
-use super::registry::{Slot, reader};
-use super::{name, steward};
+use super::registry::{DeviceMark, Slot, gsi_slot, reader};
+use super::{name, service, steward};
 use crate::udp::probe::{self, Probe};
 
 /// How long it is believed whether somebody has a slot.
@@ -23,6 +27,7 @@ const LETTERS_MAX: u32 = 32;
 #[derive(Debug)]
 pub(crate) struct Detour {
     slot: u8,
+    device: DeviceMark,
     inbox: Arc<Inbox>,
     letter: PacketLetter,
     /// Where the letter goes, and a local address that its packets were for.
@@ -46,10 +51,22 @@ pub(crate) struct DetourCounters {
     pub(crate) lost: u64,
 }
 
+/// What became of a packet to QP1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Passed {
+    /// It is on its way, or lost.
+    On,
+    /// It is for this shard.
+    ToSelf,
+    /// Nobody says that it is for him.
+    ToNobody,
+}
+
 impl Detour {
-    pub(crate) fn new(slot: &Slot) -> Self {
+    pub(crate) fn new(slot: &Slot, device: DeviceMark) -> Self {
         Self {
             slot: slot.number(),
+            device,
             inbox: slot.inbox(),
             letter: PacketLetter::default(),
             to: (0, Gid::ZERO),
@@ -71,8 +88,7 @@ impl Detour {
     #[cold]
     pub(crate) fn take(&mut self, now: Instant, destined: u8, path: &Path, bytes: &[u8]) -> bool {
         match destined {
-            // QP0 and QP1.
-            0 => false,
+            0 => self.take_gsi(now, path, bytes),
             255 => match probe::read(path, bytes) {
                 Some(probe) => {
                     self.answer(path, probe);
@@ -82,10 +98,7 @@ impl Detour {
                 None => false,
             },
             destined => {
-                if let Some(reader) = reader(destined) {
-                    self.counters.forwarded += 1;
-                    reader.hand_over(path, bytes);
-                    reader.wake();
+                if self.hand_over(destined, path, bytes) {
                     self.misdelivered_at = Some(path.destination);
                     return true;
                 }
@@ -96,6 +109,74 @@ impl Detour {
                 is_taken
             }
         }
+    }
+
+    /// Gives a packet to the shard of another slot of this process, if there is one.
+    fn hand_over(&mut self, slot: u8, path: &Path, bytes: &[u8]) -> bool {
+        let Some(reader) = reader(slot) else { return false };
+        self.counters.forwarded += 1;
+        reader.hand_over(path, bytes);
+        reader.wake();
+        true
+    }
+
+    /// Takes a packet to QP1; false when it is this shard's, or QP0's.
+    fn take_gsi(&mut self, now: Instant, path: &Path, bytes: &[u8]) -> bool {
+        let claimed = match gsi::claim(bytes) {
+            Claim::Slot(slot) => self.pass_to_slot(now, slot, path, bytes),
+            Claim::Service(id) => self.pass_to_service(id, path, bytes),
+            Claim::Nobody => Passed::ToNobody,
+        };
+        match claimed {
+            Passed::On => true,
+            Passed::ToSelf => false,
+            // For whoever got it, where there is a QP1.
+            Passed::ToNobody => match gsi_slot(self.slot, self.device) {
+                Some(slot) if slot != self.slot => self.hand_over(slot, path, bytes),
+                _ => false,
+            },
+        }
+    }
+
+    fn pass_to_slot(&mut self, now: Instant, slot: u8, path: &Path, bytes: &[u8]) -> Passed {
+        if slot == self.slot {
+            return Passed::ToSelf;
+        }
+        let is_passed = self.hand_over(slot, path, bytes)
+            || self.is_taken(now, slot) && self.send_one(name::of_slot(slot), path, bytes);
+        if is_passed { Passed::On } else { Passed::ToNobody }
+    }
+
+    fn pass_to_service(&mut self, id: ServiceId, path: &Path, bytes: &[u8]) -> Passed {
+        let address = path.destination.to_ip();
+        match service::own_slot(id, address) {
+            Some(slot) if slot == self.slot => return Passed::ToSelf,
+            Some(slot) if self.hand_over(slot, path, bytes) => return Passed::On,
+            _ => {}
+        }
+        // Whoever serves it on this very address comes first.
+        let names = [Some(address), None].map(|at| name::of_service(id, at));
+        let is_passed = names.into_iter().any(|name| self.send_one(name, path, bytes));
+        if is_passed { Passed::On } else { Passed::ToNobody }
+    }
+
+    /// Sends a packet at once; false when nobody has the name.
+    fn send_one(&mut self, to: io::Result<SocketAddrUnix>, path: &Path, bytes: &[u8]) -> bool {
+        let mut letter = PacketLetter::default();
+        if self.sent >= LETTERS_MAX || !letter.push(path, bytes) {
+            self.counters.lost += 1;
+            return true;
+        }
+        self.sent += 1;
+        match to.and_then(|to| self.inbox.send(&to, letter.bytes())) {
+            Ok(()) => self.counters.forwarded += 1,
+            Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED) => return false,
+            Err(error) => {
+                tracing::debug!(target: "rxe::net", %error, "cannot forward a packet to QP1");
+                self.counters.lost += 1;
+            }
+        }
+        true
     }
 
     /// Whether another process has the slot.
@@ -178,6 +259,6 @@ impl Detour {
 }
 
 /// The letter that asks the process of `slot` to survey an address, sent from `inbox`.
-pub(crate) fn ask_for_survey(inbox: &Inbox, slot: u8, address: SocketAddr) -> std::io::Result<()> {
+pub(crate) fn ask_for_survey(inbox: &Inbox, slot: u8, address: SocketAddr) -> io::Result<()> {
     inbox.send(&name::of_slot(slot)?, &super::letter::write_renew(address))
 }

@@ -1,8 +1,10 @@
-//! The abstract names that stand for slots.
+//! The abstract names that stand for slots and services.
 
 use std::io;
+use std::net::IpAddr;
 
 use rustix::net::SocketAddrUnix;
+use rxe_wire::mad::cm::ServiceId;
 
 /// All names of this version of the protocol between processes: who speaks another one has other
 /// names, and takes part in nothing.
@@ -15,6 +17,18 @@ const PREFIX: &str = "urxe/1";
 /// None in practice: names of more than 107 bytes are refused.
 pub(crate) fn of_slot(slot: u8) -> io::Result<SocketAddrUnix> {
     address(&format!("{PREFIX}/slot/{slot}"))
+}
+
+/// The name of the inbox of a service on an address; on all, where there is none.
+///
+/// # Errors
+///
+/// As [`of_slot`].
+pub(crate) fn of_service(id: ServiceId, at: Option<IpAddr>) -> io::Result<SocketAddrUnix> {
+    match at {
+        Some(ip) => address(&format!("{PREFIX}/service/{:016x}/{ip}", id.0)),
+        None => address(&format!("{PREFIX}/service/{:016x}", id.0)),
+    }
 }
 
 fn address(name: &str) -> io::Result<SocketAddrUnix> {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Mutex, RwLock};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
+use rxe_core::device::Device;
 use rxe_core::path::Path;
 use thiserror::Error;
 
@@ -52,6 +53,18 @@ struct Own {
     /// Its slots, those too that nobody reads yet.
     taken: Mutex<Vec<u8>>,
     readers: RwLock<HashMap<u8, Weak<dyn Reader>>>,
+    /// The slots whose shards have a QP1, each with its device.
+    gsi: Mutex<Vec<(u8, DeviceMark)>>,
+}
+
+/// Tells devices of this process apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DeviceMark(usize);
+
+impl DeviceMark {
+    pub(crate) fn of(device: &Arc<Device>) -> Self {
+        Self(Arc::as_ptr(device).addr())
+    }
 }
 
 static OWN: PerProcess<Own> = PerProcess::new();
@@ -119,7 +132,8 @@ impl Drop for Slot {
         }
         let own = OWN.get();
         own.readers.write().remove(&self.number);
-        self.steward.dismiss(self.number);
+        self.steward.dismiss(&self.inbox);
+        own.gsi.lock().retain(|(number, _)| *number != self.number);
         own.taken.lock().retain(|&number| number != self.number);
     }
 }
@@ -132,6 +146,24 @@ pub(crate) fn reader(slot: u8) -> Option<Arc<dyn Reader>> {
 /// An inbox of one of these slots, where this process reads one.
 pub(crate) fn inbox_of(slots: &[u8]) -> Option<(u8, Arc<Inbox>)> {
     steward::present()?.inbox_of(slots)
+}
+
+/// Notes whether the shard of a slot has a QP1.
+pub(crate) fn note_gsi(slot: u8, device: DeviceMark, is_there: bool) {
+    let mut gsi = OWN.get().gsi.lock();
+    gsi.retain(|(number, _)| *number != slot);
+    if is_there {
+        gsi.push((slot, device));
+    }
+}
+
+/// The slot of this process whose QP1 gets what nobody claims: that of `slot` itself where it has
+/// one, or one of the same device, or any.
+pub(crate) fn gsi_slot(slot: u8, device: DeviceMark) -> Option<u8> {
+    let gsi = OWN.get().gsi.lock();
+    let own = gsi.iter().find(|(number, _)| *number == slot);
+    let own = own.or_else(|| gsi.iter().find(|(_, mark)| *mark == device)).or_else(|| gsi.first());
+    own.map(|(number, _)| *number)
 }
 
 /// The slots of other processes in this network namespace, of any user.

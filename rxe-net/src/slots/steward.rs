@@ -105,7 +105,7 @@ pub(crate) struct Steward {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The inboxes, each with its slot.
+    /// The inboxes, each with the slot whose shard gets what comes.
     inboxes: Vec<(u8, Arc<Inbox>)>,
     plans: HashMap<SocketAddr, Plan>,
     /// The number of the survey under way.
@@ -139,15 +139,15 @@ struct Running {
 }
 
 impl Steward {
-    /// Reads an inbox from now on.
+    /// Reads an inbox from now on, for the shard of a slot.
     pub(super) fn serve(&self, slot: u8, inbox: Arc<Inbox>) {
         self.state.lock().inboxes.push((slot, inbox));
         self.wake();
     }
 
-    /// Reads the inbox of a slot no more, and lets go of it soon.
-    pub(super) fn dismiss(&self, slot: u8) {
-        self.state.lock().inboxes.retain(|(number, _)| *number != slot);
+    /// Reads an inbox no more, and lets go of it soon.
+    pub(super) fn dismiss(&self, inbox: &Arc<Inbox>) {
+        self.state.lock().inboxes.retain(|(_, known)| !Arc::ptr_eq(known, inbox));
         self.wake();
     }
 
