@@ -2,11 +2,15 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use integration_tests::{Mesh, Report};
+use testkit::binary::urxe_binary;
 use testkit::netns::{Namespace, with_namespaces};
+use testkit::process::{self, Running};
+use testkit::scratch::Scratch;
 
 /// Microseconds that a pair waits after each message.
 const PAUSE: &str = "3000";
@@ -163,5 +167,68 @@ fn survivors_lose_nothing_when_members_are_killed_and_replaced() {
 fn survivors_lose_nothing_for_a_minute() {
     with_namespaces("survivors_lose_nothing_for_a_minute", || {
         kill_and_replace("minute", Duration::from_secs(60));
+    });
+}
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Starts `urxe pingpong` in a namespace, on a TCP port of its own.
+fn pingpong(namespace: &Namespace, label: &str, port: u16, end: &str) -> Running {
+    let mut command = namespace.command(urxe_binary());
+    let size = if port.is_multiple_of(2) { "100000" } else { "64" };
+    command.args(["pingpong", "-c", "-n", "2000", "-s", size, "-p", &port.to_string(), end]);
+    Running::start(label, &mut command).unwrap()
+}
+
+#[test]
+fn two_games_at_once_on_one_address() {
+    with_namespaces("two_games_at_once_on_one_address", || {
+        let namespace = Namespace::new("games").unwrap();
+        let ports = [20_001, 20_002];
+        let mut servers = ports.map(|port| pingpong(&namespace, "a server", port, "--server"));
+        for server in &mut servers {
+            server.wait_for_text("waiting for a client", LIMIT).unwrap();
+        }
+        let clients = ports.map(|port| pingpong(&namespace, "a client", port, "127.0.0.1"));
+        for end in clients.into_iter().chain(servers) {
+            let finished = end.wait(LIMIT).unwrap().success().unwrap();
+            assert!(finished.stdout.contains("2000 iters in"), "{finished}");
+        }
+        assert_slots(&namespace, 0);
+    });
+}
+
+/// Somebody else's sockets cannot be shared, and the kernel tells whose they are.
+#[test]
+fn a_second_user_on_an_address_is_told_who_has_it() {
+    with_namespaces("a_second_user_on_an_address_is_told_who_has_it", || {
+        let namespace = Namespace::new("users").unwrap();
+        // Where that user can run it.
+        let scratch = Scratch::new("users").unwrap();
+        let program = scratch.file("urxe");
+        std::fs::copy(urxe_binary(), &program).unwrap();
+        std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let as_other = || {
+            let mut command = namespace.command("setpriv");
+            command.args(["--reuid", "65534", "--clear-groups", "--"]);
+            command
+        };
+        if !process::run("true", as_other().arg("true"), LIMIT).unwrap().status.success() {
+            // In a user namespace there is but one.
+            eprintln!("left out: this user cannot be another one");
+            return;
+        }
+        let _mesh = {
+            let mut mesh = Mesh::new(|| member(&namespace));
+            mesh.add().unwrap();
+            mesh.add().unwrap();
+            mesh
+        };
+        let mut command = as_other();
+        command.arg(&program).args(["pingpong", "-n", "10", "--seconds", "0.1"]);
+        let finished = process::run("the other user", &mut command, LIMIT).unwrap();
+        assert_eq!(finished.status.code(), Some(1), "{finished}");
+        let own = "user 0 has UDP port 4791 on 127.0.0.1: processes of one user may share";
+        assert!(finished.stderr.contains(own), "{finished}");
     });
 }
