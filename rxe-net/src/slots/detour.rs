@@ -148,16 +148,16 @@ impl Detour {
     }
 
     fn pass_to_service(&mut self, id: ServiceId, path: &Path, bytes: &[u8]) -> Passed {
-        let address = path.destination.to_ip();
-        match service::own_slot(id, address) {
-            Some(slot) if slot == self.slot => return Passed::ToSelf,
-            Some(slot) if self.hand_over(slot, path, bytes) => return Passed::On,
-            _ => {}
+        // Whoever serves it on this very address comes before whoever does so on all.
+        for at in [Some(path.destination.to_ip()), None] {
+            match service::own_slot(id, at) {
+                Some(slot) if slot == self.slot => return Passed::ToSelf,
+                Some(slot) if self.hand_over(slot, path, bytes) => return Passed::On,
+                _ if self.send_one(name::of_service(id, at), path, bytes) => return Passed::On,
+                _ => {}
+            }
         }
-        // Whoever serves it on this very address comes first.
-        let names = [Some(address), None].map(|at| name::of_service(id, at));
-        let is_passed = names.into_iter().any(|name| self.send_one(name, path, bytes));
-        if is_passed { Passed::On } else { Passed::ToNobody }
+        Passed::ToNobody
     }
 
     /// Sends a packet at once; false when nobody has the name.
