@@ -20,7 +20,7 @@ const STAMP: usize = 8;
 /// Receives posted for each message that may be under way: a message counts as sent when it has
 /// arrived, and its receive is posted again a little later.
 pub(super) const RECEIVES: usize = 2;
-/// Polls in a row at an end where nothing completes, before the core is offered to others.
+/// Polls in a row where nothing completes, before the core is offered to others.
 const POLLS: u32 = 8;
 /// Completions taken at a time.
 const POLL_BATCH: usize = 16;
@@ -173,6 +173,7 @@ impl<'a> Run<'a> {
         let (mut posted, mut done) = (0u64, 0u64);
         let start = Instant::now();
         let (mut last_progress, mut is_over) = (start, false);
+        let mut polls = 0u32;
         loop {
             if is_over && done == posted && posted % round == 0 {
                 return Ok((done, last_progress - start));
@@ -198,11 +199,16 @@ impl<'a> Run<'a> {
                 if self.operation == Operation::Read {
                     self.check_samples(done..until, &mut scratch)?;
                 }
-                (done, last_progress) = (until, now);
-            } else if now - last_progress > PATIENCE || self.failed.load(Ordering::Relaxed) {
+                (done, last_progress, polls) = (until, now, 0);
+                continue;
+            }
+            if now - last_progress > PATIENCE || self.failed.load(Ordering::Relaxed) {
                 return Err(WaitError::TimedOut(now - last_progress).into());
-            } else {
-                // What serves the other end may be waiting for this very core.
+            }
+            // What a poll did is not known here: between two completions there are many that
+            // send. But what serves the other end may be waiting for this very core.
+            polls = polls.wrapping_add(1);
+            if polls.is_multiple_of(POLLS) {
                 thread::yield_now();
             }
         }
