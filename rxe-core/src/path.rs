@@ -54,9 +54,17 @@ pub struct TransmitRun {
     pub count: u32,
     /// Bytes of the last packet, from BTH to the last pad byte.
     pub last_len: usize,
+    /// So many packets behind the first one have their sum in the gap behind them: the CRC register
+    /// after all their bytes, little-endian ([`Self::SUM_LEN`]).
+    pub summed: u32,
 }
 
 impl TransmitRun {
+    /// Bytes of a sum. It is the register of the CRC that the iCRC is made of, from a register of
+    /// zero and without inversion, which the engine has where it copies: it saves the link a pass
+    /// over the packet. Where the gap is shorter, there are no sums.
+    pub const SUM_LEN: usize = 4;
+
     /// Bytes from the start of the first packet to the end of the last one, with `gap` bytes behind
     /// each.
     pub const fn len(&self, gap: usize) -> usize {

@@ -493,16 +493,18 @@ impl Shard {
         assert!(buf.len() >= Self::MAX_PACKET, "room for the largest packet is needed");
         self.advance(now);
         let (key, first, is_own) = self.next_packet(buf)?;
-        let mut run = RunBuf::new(buf, gap, max.min(self.turn).max(1), first.len);
+        // Where nobody waits for a turn, its end need not cut a run.
+        let turn = if self.ready.len() > 1 { self.turn } else { TURN };
+        let mut run = RunBuf::new(buf, gap, max.min(turn).max(1), first.len);
         let (mut cx, machines) = self.split(key);
         if is_own && run.room_for(0) > 0 {
             machines[key as usize].continue_run(&mut cx, &mut run);
         }
-        let (count, last_len) = (run.count(), run.last_len());
+        let (count, last_len, summed) = (run.count(), run.last_len(), run.summed());
         cx.counters.add(Counter::sent_pkts, count.into());
         self.cover(key);
         self.take_turn(key, count);
-        Some(TransmitRun { first, count, last_len })
+        Some(TransmitRun { first, count, last_len, summed })
     }
 
     /// Writes the next packet of whoever's turn it is; also says whether it has the addressing of
@@ -544,7 +546,7 @@ impl Shard {
 
     /// Counts packets of the turn, and passes the turn on when it is over.
     fn take_turn(&mut self, key: u32, count: u32) {
-        self.turn -= count;
+        self.turn = self.turn.saturating_sub(count);
         if self.turn == 0 {
             self.turn = TURN;
             self.machines[key as usize].requests_first ^= true;

@@ -53,6 +53,13 @@ pub(crate) const fn packet_cost(payload: u32) -> u32 {
     256 + if data < 576 { 576 } else { data }
 }
 
+/// Packets of `payload` bytes that leave in one segmented send at best: as many as a UDP datagram
+/// over IPv4 holds (65,507 bytes, with 16 around each payload), and no more than kernels take.
+pub(crate) const fn full_send(payload: usize) -> u32 {
+    let fits = 65_507 / (payload as u32 + 16);
+    if fits < 64 { fits } else { 64 }
+}
+
 /// So many packets, and their estimated cost in a receive buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Load {
@@ -206,14 +213,24 @@ impl PeerWindow {
     }
 
     /// The room that `pending` packets of a given cost wait for once the window is full: a quarter
-    /// of it, if they are so many.
+    /// of it, if they are so many, and no fewer than `least`.
     ///
     /// Were each acknowledged packet followed by one more at once, messages would shrink to what
     /// one acknowledgement covers, and acknowledgements to what one message holds (the silly window
     /// of RFC 1122, section 4.2.3.4).
-    pub(crate) fn worth_waiting_for(&self, pending: u32, cost: u32) -> Load {
+    pub(crate) fn worth_waiting_for(&self, pending: u32, least: u32, cost: u32) -> Load {
         let quarter = self.capacity(cost) / 4;
-        Load::of(pending.min(quarter).max(1), cost)
+        Load::of(pending.min(quarter).max(least), cost)
+    }
+
+    /// Whether packets of a given cost go only by full sends, of `full` packets each.
+    ///
+    /// A send costs the host as much as 150 packets in it do, however few these are. So a window
+    /// that holds two full sends and a half is not filled up by smaller ones: also that would be the
+    /// silly window of RFC 1122, section 4.2.3.4, the send in the place of the segment. A smaller
+    /// window needs all its room to keep the peer at work.
+    pub(crate) fn holds_sends(&self, full: u32, cost: u32) -> bool {
+        2 * self.capacity(cost) >= 5 * full
     }
 
     /// Packets of a given cost that one READ request asks for, where `max_rd_atomic` of them may be

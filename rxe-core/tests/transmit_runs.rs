@@ -16,7 +16,7 @@ fn transmit_runs(host: &mut Host, max: u32, room: usize) -> Vec<Vec<u8>> {
     let mut buf = vec![0; room.max(Shard::MAX_PACKET)];
     let mut packets = Vec::new();
     while let Some(run) = host.shard.poll_transmit_run(host.now, &mut buf, GAP, max) {
-        let TransmitRun { first, count, last_len } = run;
+        let TransmitRun { first, count, last_len, .. } = run;
         assert!((1..=max).contains(&count) && last_len <= first.len);
         assert!(run.len(GAP) <= buf.len() + GAP);
         for index in 0..count {

@@ -58,6 +58,8 @@ pub struct TxPacket {
     dest_qpn: Qpn,
     /// Packets of one group are addressed alike.
     group: u32,
+    /// Its sum stands where the iCRC will: see [`TransmitRun::summed`].
+    is_summed: bool,
     flip: Option<u32>,
     /// Whether `flip` has been done to the bytes, so that a second sealing can undo it.
     flipped: bool,
@@ -167,7 +169,7 @@ impl TxBatch {
     ///
     /// As [`commit`](Self::commit).
     pub fn commit_run(&mut self, run: &TransmitRun) {
-        let TransmitRun { first, count, last_len } = *run;
+        let TransmitRun { first, count, last_len, summed } = *run;
         let stride = first.len + ICRC_LEN;
         let before_last = count.saturating_sub(1);
         let offset_of_last = self.end + before_last as usize * stride;
@@ -181,11 +183,13 @@ impl TxBatch {
             first.len
         );
         let head = self.packet(first);
-        self.packets.extend(
-            (0..before_last as usize)
-                .map(|index| TxPacket { offset: head.offset + index * stride, ..head }),
-        );
-        self.packets.push(TxPacket { offset: offset_of_last, len: last_len, ..head });
+        self.packets.extend((0..before_last).map(|index| TxPacket {
+            offset: head.offset + index as usize * stride,
+            is_summed: (1..=summed).contains(&index),
+            ..head
+        }));
+        let is_summed = (1..=summed).contains(&before_last);
+        self.packets.push(TxPacket { offset: offset_of_last, len: last_len, is_summed, ..head });
         self.end = end;
         for _ in 0..before_last {
             self.run.push(stride);
@@ -202,7 +206,8 @@ impl TxBatch {
             .filter(|last| last.path == path && last.dest_qpn.slot() == dest_qpn.slot());
         let group = alike.map_or(self.groups, |last| last.group);
         self.groups = self.groups.max(group + 1);
-        TxPacket { offset: self.end, len, path, dest_qpn, group, flip: None, flipped: false }
+        let (is_summed, flip, flipped) = (false, None, false);
+        TxPacket { offset: self.end, len, path, dest_qpn, group, is_summed, flip, flipped }
     }
 
     fn has_room(&self, len: usize) -> bool {
@@ -216,7 +221,8 @@ impl TxBatch {
     /// When the packet is longer than [`Self::MAX_PACKET`] or there was no room: a bug of the
     /// writer, which cannot have written it.
     pub fn commit(&mut self, transmit: Transmit) {
-        self.commit_run(&TransmitRun { first: transmit, count: 1, last_len: transmit.len });
+        let last_len = transmit.len;
+        self.commit_run(&TransmitRun { first: transmit, count: 1, last_len, summed: 0 });
     }
 
     /// Appends a packet kept elsewhere, `bytes` from BTH to pad; false when there is no room.
@@ -254,16 +260,21 @@ impl TxBatch {
     }
 
     /// Writes the iCRC of packet `index`, computed by `icrc` over the bytes from BTH to pad, and
-    /// flips the bit asked for by [`set_flip`](Self::set_flip).
+    /// flips the bit asked for by [`set_flip`](Self::set_flip). `icrc` also gets the sum of these
+    /// bytes where it is known: see [`TransmitRun::summed`].
     ///
     /// A packet may be sealed again, for another identification: the flip is undone first.
     /// Does nothing for an index too high.
-    pub fn seal(&mut self, index: usize, icrc: impl FnOnce(&[u8]) -> [u8; ICRC_LEN]) {
+    pub fn seal(&mut self, index: usize, icrc: impl FnOnce(&[u8], Option<u32>) -> [u8; ICRC_LEN]) {
         let Some(packet) = self.packets.get_mut(index) else { return };
         unflip(&mut self.bytes, packet);
         let sealed = &mut self.bytes[packet.offset..packet.offset + packet.sealed_len()];
         let (body, crc) = sealed.split_at_mut(packet.len);
-        crc.copy_from_slice(&icrc(body));
+        // Only once: then the iCRC stands there.
+        let is_summed = std::mem::take(&mut packet.is_summed);
+        let sum =
+            if is_summed { crc.first_chunk().map(|sum| u32::from_le_bytes(*sum)) } else { None };
+        crc.copy_from_slice(&icrc(body, sum));
         if let Some(bit) = packet.flip {
             flip_bit(sealed, bit);
             packet.flipped = true;
@@ -387,8 +398,8 @@ mod tests {
         write(&mut batch, b"first");
         write(&mut batch, b"second");
         assert_eq!(contents(&batch), [b"first".to_vec(), b"second".to_vec()]);
-        batch.seal(0, |_| *b"AAAA");
-        batch.seal(1, |_| *b"BBBB");
+        batch.seal(0, |_, _| *b"AAAA");
+        batch.seal(1, |_, _| *b"BBBB");
         assert_eq!(batch.sealed_run(0, 2), Some(b"firstAAAAsecondBBBB".as_slice()));
         assert_eq!(batch.sealed_run(1, 2), None);
         assert_eq!(batch.sealed_run(0, usize::MAX), None);
@@ -450,7 +461,7 @@ mod tests {
         write(&mut batch, &[0, 0]);
         batch.set_flip(0, Some(9));
         for _ in 0..2 {
-            batch.seal(0, |body| {
+            batch.seal(0, |body, _| {
                 assert_eq!(body, [0, 0], "the iCRC is that of the intact packet");
                 [7; 4]
             });
@@ -460,7 +471,7 @@ mod tests {
         assert_eq!(batch.unsealed(0), Some([0, 0].as_slice()));
         // The bit counts modulo the sealed length, so that any number is harmless.
         batch.set_flip(0, Some(48));
-        batch.seal(0, |_| [0; 4]);
+        batch.seal(0, |_, _| [0; 4]);
         assert_eq!(batch.unsealed(0), Some([1, 0].as_slice()));
     }
 

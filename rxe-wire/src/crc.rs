@@ -42,6 +42,13 @@ pub(crate) fn update(register: u32, bytes: &[u8]) -> u32 {
     }
 }
 
+/// The register after `len` bytes of which `sum` is the register after them from one of zero; `None`
+/// when that takes longer than going over the bytes.
+#[inline]
+pub(crate) fn after_summed(register: u32, len: usize, sum: u32) -> Option<u32> {
+    Some(advance(common_length(len)?, register) ^ sum)
+}
+
 #[inline]
 fn common_length(len: usize) -> Option<&'static [[u32; 256]; 4]> {
     let mtu = len.wrapping_sub(BTH_LEN);

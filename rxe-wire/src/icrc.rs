@@ -122,11 +122,27 @@ impl IcrcFlow {
     /// nowhere else. A packet longer than UDP can carry has no iCRC: the result means nothing.
     #[inline]
     pub fn icrc(&self, identification: u16, packet: &[u8]) -> u32 {
+        let register = self.before(identification, packet);
+        !crc::update(register, packet)
+    }
+
+    /// As [`icrc`](Self::icrc), where the sum of `packet` is known: the CRC register after all its
+    /// bytes, from a register of zero and without inversion.
+    #[inline]
+    pub fn icrc_of_summed(&self, identification: u16, packet: &[u8], sum: u32) -> u32 {
+        let register = self.before(identification, packet);
+        let after = crc::after_summed(register, packet.len(), sum);
+        !after.unwrap_or_else(|| crc::update(register, packet))
+    }
+
+    /// The register at the start of BTH.
+    #[inline]
+    fn before(&self, identification: u16, packet: &[u8]) -> u32 {
         let share = match self.encapsulation {
             Encapsulation::V2Ipv4 => field_share(&V4_IDENTIFICATION, identification),
             Encapsulation::V1 | Encapsulation::V2Ipv6 => 0,
         };
-        self.finish(self.base ^ share, packet)
+        self.with_lengths(self.base ^ share, packet)
     }
 
     /// Finds the IPv4 identification and the don't-fragment flag that make `received` the iCRC of
@@ -151,15 +167,16 @@ impl IcrcFlow {
         if let Some(identification) = solve_identification(computed, received, bytes_after) {
             return Some(Identified { identification, dont_fragment: true });
         }
-        let computed = self.finish(self.base ^ DONT_FRAGMENT_SHARE, packet);
+        let register = self.with_lengths(self.base ^ DONT_FRAGMENT_SHARE, packet);
+        let computed = !crc::update(register, packet);
         let identification = solve_identification(computed, received, bytes_after)?;
         Some(Identified { identification, dont_fragment: false })
     }
 
-    /// The iCRC, from the register at the start of BTH but for the lengths.
+    /// The register at the start of BTH, from the one without lengths.
     #[inline]
     #[expect(clippy::indexing_slicing, reason = "a u8 cannot leave a table of 256")]
-    fn finish(&self, register: u32, packet: &[u8]) -> u32 {
+    fn with_lengths(&self, register: u32, packet: &[u8]) -> u32 {
         let transport_len = packet.len() + ICRC_LEN;
         let udp_len = (transport_len + UDP_LEN) as u16;
         let mut register = register
@@ -178,7 +195,7 @@ impl IcrcFlow {
         if let Some(&byte) = packet.get(BTH_MASKED) {
             register ^= BTH_BYTE[usize::from(byte ^ 0xff)];
         }
-        !crc::update(register, packet)
+        register
     }
 }
 
@@ -514,7 +531,7 @@ mod tests {
                 let tried = (0..=u16::MAX).find(|&id| {
                     // Linear: the share of the identification is added in front.
                     let share = field_share(&V4_IDENTIFICATION, id);
-                    flow.finish(flow.base ^ share, &packet) == received
+                    !crc::update(flow.with_lengths(flow.base ^ share, &packet), &packet) == received
                 });
                 let bytes_after = 22 + packet.len();
                 let computed = flow.icrc(0, &packet);

@@ -25,6 +25,9 @@ use super::raw::{self, Unmapped};
 /// Bytes of the smallest page that a processor has.
 const PAGE: usize = 4096;
 
+/// Bytes in front of those copied that [`Bytes::read_summed`] sums too: those of BTH.
+pub(super) const SUMMED_HEADER: usize = 12;
+
 /// The bytes of some memory, as long as it is borrowed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bytes<'a> {
@@ -76,6 +79,34 @@ impl Bytes<'_> {
         // SAFETY: `from` is valid for `to.len()` bytes by the check and the backing's contract, or
         // can fault. Private buffers are not registered.
         unsafe { raw::load(from, to, self.can_fault) }.map_err(|Unmapped| unmapped(from, len))
+    }
+
+    /// Copies bytes from `offset` on out to behind the first [`SUMMED_HEADER`] bytes of `packet`.
+    ///
+    /// It gives the CRC register after all bytes of `packet`, from a register of zero and without
+    /// inversion; `None` where the processor, the memory or the length is not fit for that.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`]; also where `packet` is shorter than its header.
+    #[inline]
+    pub(super) fn read_summed(
+        self,
+        offset: usize,
+        packet: &mut [u8],
+    ) -> Result<Option<u32>, Fault> {
+        let Some((header, to)) = packet.split_first_chunk_mut::<SUMMED_HEADER>() else {
+            return Err(Fault::Outside { offset, len: packet.len(), size: self.size });
+        };
+        #[cfg(all(target_arch = "x86_64", not(miri), not(rxe_strict_mem)))]
+        if !self.can_fault && raw::can_sum(to.len()) {
+            let from = self.locate(offset, to.len())?;
+            // SAFETY: `from` is valid for `to.len()` bytes by the check and the backing's contract,
+            // it cannot fault, and the length has been asked for.
+            return Ok(Some(unsafe { raw::load_summed(header, from, to) }));
+        }
+        let _ = header;
+        self.read(offset, to).map(|()| None)
     }
 
     /// Copies `from` to the bytes from `offset` on, the last byte last (R61).
@@ -228,6 +259,53 @@ mod tests {
                 assert_eq!(back, pattern[..len]);
             }
         }
+    }
+
+    /// The register after `bytes`, from a register of zero, bit by bit.
+    fn register(bytes: &[u8]) -> u32 {
+        bytes.iter().fold(0, |register, &byte| {
+            (0..8).fold(register ^ u32::from(byte), |register, _| {
+                (register >> 1) ^ if register & 1 == 1 { 0xedb8_8320 } else { 0 }
+            })
+        })
+    }
+
+    #[test]
+    fn what_is_copied_is_summed() {
+        let memory = DmaBuf::zeroed(3 * 4096);
+        let mut random = 1_u64;
+        let mut byte = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 56) as u8
+        };
+        let content: Vec<u8> = (0..memory.len()).map(|_| byte()).collect();
+        memory.write_at(0, &content).expect("written");
+        let mut summed = 0_u32;
+        for len in [256, 512, 1024, 2048, 4096, 768, 255, 0, 100] {
+            for offset in [0, 1, 63, 4096] {
+                let mut packet: Vec<u8> = (0..SUMMED_HEADER + len).map(|_| byte()).collect();
+                let header = packet[..SUMMED_HEADER].to_vec();
+                let sum = Bytes::of(&memory).read_summed(offset, &mut packet).expect("copied");
+                assert_eq!(packet[..SUMMED_HEADER], header);
+                assert_eq!(packet[SUMMED_HEADER..], content[offset..offset + len]);
+                if let Some(sum) = sum {
+                    assert_eq!(sum, register(&packet), "{len} bytes from {offset}");
+                    summed += 1;
+                }
+            }
+        }
+        #[cfg(all(target_arch = "x86_64", not(miri), not(rxe_strict_mem)))]
+        assert_eq!(summed, if raw::can_sum(256) { 24 } else { 0 });
+        let _ = summed;
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_copied() {
+        let memory = DmaBuf::zeroed(4096);
+        let mut packet = [7; SUMMED_HEADER + 1024];
+        assert!(Bytes::of(&memory).read_summed(4096 - 1023, &mut packet).is_err());
+        assert!(Bytes::of(&memory).read_summed(0, &mut packet[..SUMMED_HEADER - 1]).is_err());
+        assert_eq!(packet, [7; SUMMED_HEADER + 1024]);
     }
 
     #[test]

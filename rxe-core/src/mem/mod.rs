@@ -621,6 +621,21 @@ impl Span<'_> {
         Ok(bytes.read(self.offset + skip, to)?)
     }
 
+    /// As [`Self::read_at`], to behind the BTH of `packet`; also gives the sum of `packet`, where
+    /// it comes cheap: see [`Bytes::read_summed`].
+    #[inline]
+    pub(crate) fn read_summed(
+        &self,
+        skip: usize,
+        packet: &mut [u8],
+    ) -> Result<Option<u32>, AccessFault> {
+        let Some(bytes) = self.bytes() else {
+            packet.iter_mut().skip(bytes::SUMMED_HEADER).for_each(|byte| *byte = 0);
+            return Ok(None);
+        };
+        Ok(bytes.read_summed(self.offset + skip, packet)?)
+    }
+
     /// Copies `from` into the first bytes of the span.
     pub(crate) fn write(&self, from: &[u8]) -> Result<(), AccessFault> {
         let Some(bytes) = self.bytes() else { return Ok(()) };

@@ -6,11 +6,11 @@ use rxe_wire::{Headers, Opcode, PKey, Position, Psn, Qpn, RKey, Service};
 use super::read_gaps::Repair;
 use super::run::RunBuf;
 use super::send_queue::{Cursor, EarlyResend, SendQueue};
-use crate::mem::MemoryTable;
+use crate::mem::{MemoryTable, Span};
 use crate::pd::PdId;
 use crate::time::Instant;
 use crate::wc::WcStatus;
-use crate::window::{Load, PeerWindow};
+use crate::window::{Load, PeerWindow, full_send};
 use crate::wq::send::{SendOp, SendWqe, Started, WqeData};
 use crate::wq::{FlushLevel, RemoteAddr, gather, gather_span};
 
@@ -48,11 +48,45 @@ pub(crate) enum Emit {
     NoRoom(Load),
 }
 
+/// Where a packet stands among those that are to leave in one segmented send.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    /// The window is large enough for blocks; a smaller one takes the message as it has room.
+    is_full: bool,
+    /// It is the first one.
+    is_start: bool,
+    /// Packets to the end, this one included.
+    left: u32,
+}
+
+impl Block {
+    /// The block of a packet, which is one past the end of the message at most.
+    fn of(cx: &RequesterContext<'_>, started: &Started, packet: u32) -> Self {
+        let (full, left) = (full_send(cx.mtu), started.packets - packet);
+        if !cx.window.holds_sends(full, started.packet_cost) {
+            return Self { is_full: false, is_start: false, left };
+        }
+        let place = packet % full;
+        Self { is_full: true, is_start: place == 0, left: left.min(full - place) }
+    }
+}
+
+/// Which packets of several ask for an acknowledgement.
+#[derive(Clone, Copy, Debug)]
+struct Asking {
+    /// One that so many before it did not.
+    after: u32,
+    /// The last one.
+    last: bool,
+}
+
 /// The requester's own state, beside the queue that it shares with the completer.
 #[derive(Debug, Default)]
 pub(crate) struct Requester {
     /// Packets sent since the last one that asked for an acknowledgement.
     unacknowledged_run: u32,
+    /// The last packet that asked for one.
+    asked: Option<Psn>,
 }
 
 impl Requester {
@@ -184,20 +218,20 @@ impl Requester {
         let started = queue.start(cx.mtu, |_| 0);
         let packet = queue.cursor.packet;
         let is_rewound = queue.is_rewound();
-        if !cx.window.has_room(Load::of(1, started.packet_cost)) && !is_rewound {
+        let (cost, left) = (started.packet_cost, started.packets - packet);
+        let block = Block::of(cx, &started, packet);
+        let need = if block.is_start { block.left } else { 1 };
+        if !cx.window.has_room(Load::of(need, cost)) && !is_rewound {
             // Other requests are behind this one: how many packets they have is not known yet.
             let is_last = queue.cursor.index + 1 == queue.wqes.len();
-            let pending = if is_last { started.packets - packet } else { u32::MAX };
-            return Emit::NoRoom(cx.window.worth_waiting_for(pending, started.packet_cost));
+            let pending = if is_last { left } else { u32::MAX };
+            return Emit::NoRoom(cx.window.worth_waiting_for(pending, need, cost));
         }
         let wqe = &queue.wqes[queue.cursor.index];
         let psn = started.first_psn.plus(packet);
         let position = position(packet, started.packets);
-        let fills_window = !cx.window.fits(Load::of(2, started.packet_cost));
-        let ack_req = position.is_end()
-            || fills_window
-            || is_rewound
-            || self.unacknowledged_run >= asks_after(cx.window, &started);
+        let asking = self.plan_asking(cx, queue, &started, packet, 1);
+        let ack_req = position.is_end() || is_rewound || self.asks(asking, true);
         match build_data(cx, wqe, &started, packet, ack_req, buf) {
             Ok(len) => {
                 self.note_sent(cx, queue, psn, ack_req);
@@ -230,7 +264,8 @@ impl Requester {
         }
         let room = cx.window.room(started.packet_cost);
         let xrceth = if wqe.srqn.is_some() { Xrceth::LEN } else { 0 };
-        let count = room.min(out.room_for(Bth::LEN + xrceth + cx.mtu)).min(started.packets - first);
+        let left = Block::of(cx, &started, first).left;
+        let count = room.min(out.room_for(Bth::LEN + xrceth + cx.mtu)).min(left);
         let is_urgent = queue.early_resend == EarlyResend::Due || queue.gaps().due().is_some();
         if count == 0 || is_urgent {
             return;
@@ -239,42 +274,79 @@ impl Requester {
         let bytes = (u64::from(count) * cx.mtu as u64).min(u64::from(wqe.length) - offset);
         let Some(span) = gather_span(cx.memory, cx.pd, sges, offset, bytes) else { return };
         let last = started.packets - 1;
-        let ask_after = asks_after(cx.window, &started);
+        let asking = self.plan_asking(cx, queue, &started, first, count);
         let (opcode, ..) = data_headers(wqe, Position::Middle);
         let mut middle = header(cx, opcode, started.first_psn, 0, false, false);
-        let (mut built, mut probe) = (0, None);
+        let (mut built, mut asked) = (0, None);
         while built < count {
             let packet = first + built;
             let psn = started.first_psn.plus(packet);
-            let ack_req =
-                packet == last || built + 1 >= room || self.unacknowledged_run >= ask_after;
+            let ack_req = packet == last || self.asks(asking, built + 1 == count);
             let Some(buf) = out.next() else { break };
-            let fill = |payload: &mut [u8]| {
-                let skip = built as usize * cx.mtu;
-                span.read_at(skip, payload).map_err(|_| WcStatus::LocProtErr)
-            };
-            let written = if packet == last {
-                write_data(cx, wqe, &started, packet, ack_req, buf, fill)
+            let skip = built as usize * cx.mtu;
+            // What cannot be built here is built, and fails if it must, as a packet by itself.
+            if packet == last {
+                let fill = |payload: &mut [u8]| {
+                    span.read_at(skip, payload).map_err(|_| WcStatus::LocProtErr)
+                };
+                let written = write_data(cx, wqe, &started, packet, ack_req, buf, fill);
+                let Ok(len) = written else { break };
+                out.push(len);
             } else {
                 (middle.psn, middle.ack_req) = (psn, ack_req);
-                write_middle(&middle, wqe.srqn, cx.mtu, buf, fill)
-            };
-            // What cannot be built here is built, and fails if it must, as a packet by itself.
-            let Ok(len) = written else { break };
-            out.push(len);
+                let Some((len, sum)) = write_middle(&middle, wqe.srqn, cx.mtu, buf, &span, skip)
+                else {
+                    break;
+                };
+                match sum {
+                    Some(sum) => out.push_summed(len, sum),
+                    None => out.push(len),
+                }
+            }
             built += 1;
-            self.unacknowledged_run = if ack_req { 0 } else { self.unacknowledged_run + 1 };
-            if ack_req && probe.is_none() {
-                probe = Some(psn);
+            self.unacknowledged_run += 1;
+            if ack_req {
+                self.unacknowledged_run = 0;
+                self.asked = Some(psn);
+                asked = asked.or(Some(psn));
             }
         }
         drop(span);
-        if let Some(psn) = probe {
+        if let Some(psn) = asked {
             note_probe(cx, queue, psn);
         }
         if built > 0 {
             queue.sent(built);
         }
+    }
+
+    /// Which of `count` packets from `packet` on, which go now, ask for an acknowledgement.
+    ///
+    /// Half of the window may go without, so that the other half is under way while the
+    /// acknowledgement is: it costs both ends as much as a dozen packets. And what comes next must
+    /// find room. Where packets go by blocks, the last one of a block asks, since all of it is
+    /// acknowledged at once; and not if an acknowledgement that is on its way makes room enough.
+    fn plan_asking(
+        &self,
+        cx: &RequesterContext<'_>,
+        queue: &SendQueue,
+        started: &Started,
+        packet: u32,
+        count: u32,
+    ) -> Asking {
+        let cost = started.packet_cost;
+        let half = (cx.window.capacity(cost) / 2).max(UNACKNOWLEDGED_RUN);
+        let room = cx.window.room(cost).saturating_sub(count);
+        let next = Block::of(cx, started, packet + count);
+        if !next.is_full {
+            return Asking { after: half, last: room == 0 };
+        }
+        if !next.is_start {
+            return Asking { after: u32::MAX, last: room == 0 };
+        }
+        let awaited = self.asked.map_or(0, |psn| queue.count_awaited(psn));
+        let last = self.unacknowledged_run + count > half || room + awaited < next.left;
+        Asking { after: u32::MAX, last }
     }
 
     fn note_sent(
@@ -284,12 +356,17 @@ impl Requester {
         psn: Psn,
         ack_req: bool,
     ) {
-        if !ack_req {
-            self.unacknowledged_run += 1;
-            return;
+        self.unacknowledged_run += 1;
+        if ack_req {
+            self.unacknowledged_run = 0;
+            self.asked = Some(psn);
+            note_probe(cx, queue, psn);
         }
-        self.unacknowledged_run = 0;
-        note_probe(cx, queue, psn);
+    }
+
+    /// Whether the next packet asks for an acknowledgement, the last one of those planned or not.
+    fn asks(&self, asking: Asking, is_last: bool) -> bool {
+        self.unacknowledged_run >= asking.after || asking.last && is_last
     }
 }
 
@@ -319,14 +396,6 @@ fn ask_again(
             Emit::Idle
         }
     }
-}
-
-/// How many packets in a row may ask for no acknowledgement: half of the window.
-///
-/// So the other half may be under way while an acknowledgement is. An acknowledgement costs both
-/// ends as much as a dozen packets. Whoever fills the window asks in any case.
-fn asks_after(window: &PeerWindow, started: &Started) -> u32 {
-    (window.capacity(started.packet_cost) / 2).max(UNACKNOWLEDGED_RUN)
 }
 
 /// Measures the round trip with a packet that asks for an acknowledgement, unless it may be a copy.
@@ -459,19 +528,24 @@ fn write_data(
     Ok(end + pad)
 }
 
-/// Writes a packet with a full payload, which `fill` copies, and no header of a message's ends.
+/// Writes a packet with a full payload, from `skip` of `span` on, and no header of a message's ends.
+///
+/// It gives its length, and its sum where that is known; `None` when it cannot be built.
 fn write_middle(
     bth: &Bth,
     srqn: Option<u32>,
     mtu: usize,
     buf: &mut [u8],
-    fill: impl FnOnce(&mut [u8]) -> Result<(), WcStatus>,
-) -> Result<usize, WcStatus> {
-    let too_short = WcStatus::GeneralErr;
-    let headers = write_headers(buf, bth, srqn, None, None).ok_or(too_short)?;
+    span: &Span<'_>,
+    skip: usize,
+) -> Option<(usize, Option<u32>)> {
+    let headers = write_headers(buf, bth, srqn, None, None)?;
     let end = headers + mtu;
-    fill(buf.get_mut(headers..end).ok_or(too_short)?)?;
-    Ok(end)
+    if srqn.is_none() {
+        return Some((end, span.read_summed(skip, buf.get_mut(..end)?).ok()?));
+    }
+    span.read_at(skip, buf.get_mut(headers..end)?).ok()?;
+    Some((end, None))
 }
 
 /// The last header of a message's last packet.

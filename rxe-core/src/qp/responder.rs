@@ -946,9 +946,12 @@ impl Responder {
             let headers = write_reply(cx, Opcode::RC_READ_RESPONSE_MIDDLE, *psn, 0, None, buf);
             let end = headers + cx.mtu;
             let skip = index as usize * cx.mtu;
-            let read = buf.get_mut(headers..end).map(|payload| span.read_at(skip, payload));
-            let Some(Ok(())) = read else { return };
-            out.push(end);
+            let read = buf.get_mut(..end).map(|packet| span.read_summed(skip, packet));
+            let Some(Ok(sum)) = read else { return };
+            match sum {
+                Some(sum) => out.push_summed(end, sum),
+                None => out.push(end),
+            }
             *psn = psn.plus(1);
             *va = va.wrapping_add(cx.mtu as u64);
             // `middles` of them leave at least one byte.

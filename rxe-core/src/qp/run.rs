@@ -1,5 +1,7 @@
 //! Space for a run of packets that leave in one segmented send.
 
+use crate::path::TransmitRun;
+
 /// Where packets of one length are written one behind the other, each followed by a gap for what
 /// the link adds. The last one may be shorter; then the run is at its end.
 #[derive(Debug)]
@@ -11,6 +13,8 @@ pub(crate) struct RunBuf<'a> {
     len: usize,
     last_len: usize,
     count: u32,
+    /// Packets behind the first one that have their sum behind them.
+    summed: u32,
     /// Where the next packet begins.
     next: usize,
 }
@@ -18,7 +22,7 @@ pub(crate) struct RunBuf<'a> {
 impl<'a> RunBuf<'a> {
     /// A run of at most `max` packets, of which the first, of `len` bytes, stands in `buf` already.
     pub(crate) const fn new(buf: &'a mut [u8], gap: usize, max: u32, len: usize) -> Self {
-        Self { buf, gap, max, len, last_len: len, count: 1, next: len + gap }
+        Self { buf, gap, max, len, last_len: len, count: 1, summed: 0, next: len + gap }
     }
 
     /// Packets that there are.
@@ -29,6 +33,11 @@ impl<'a> RunBuf<'a> {
     /// Length of the last packet.
     pub(crate) const fn last_len(&self) -> usize {
         self.last_len
+    }
+
+    /// How many packets behind the first one have their sum in the gap behind them.
+    pub(crate) const fn summed(&self) -> u32 {
+        self.summed
     }
 
     /// How many more packets of the run's length there may be; 0 also when it is at its end, or
@@ -47,6 +56,20 @@ impl<'a> RunBuf<'a> {
             return None;
         }
         self.buf.get_mut(self.next..self.next + self.len + self.gap)?.get_mut(..self.len)
+    }
+
+    /// As [`Self::push`], for a packet of which the sum is known.
+    pub(crate) fn push_summed(&mut self, len: usize, sum: u32) {
+        let end = self.next + len;
+        // Those that have one are the first ones.
+        if self.gap >= TransmitRun::SUM_LEN
+            && self.summed + 1 == self.count
+            && let Some(place) = self.buf.get_mut(end..end + TransmitRun::SUM_LEN)
+        {
+            place.copy_from_slice(&sum.to_le_bytes());
+            self.summed += 1;
+        }
+        self.push(len);
     }
 
     /// Takes the first `len` bytes of [`Self::next`] as a packet.

@@ -134,6 +134,11 @@ impl SendQueue {
         (0..sent).contains(&psn.distance_from(self.una()))
     }
 
+    /// Packets that an acknowledgement of `psn` would acknowledge.
+    pub(crate) fn count_awaited(&self, psn: Psn) -> u32 {
+        if self.is_awaited(psn) { psn.plus(1).distance_from(self.una()).unsigned_abs() } else { 0 }
+    }
+
     /// Whether `psn` may stand in a NAK, which names the next one expected.
     pub(crate) fn is_expectable(&self, psn: Psn) -> bool {
         psn == self.high || self.is_awaited(psn)

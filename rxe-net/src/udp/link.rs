@@ -348,8 +348,13 @@ impl UdpLink {
         };
         self.flow = Some((destination, port, flow));
         for segment in 0..run.count {
-            batch.seal(run.first + segment, |packet| {
-                flow.icrc(segment as u16, packet).to_le_bytes()
+            let identification = segment as u16;
+            batch.seal(run.first + segment, |packet, sum| {
+                match sum {
+                    Some(sum) => flow.icrc_of_summed(identification, packet, sum),
+                    None => flow.icrc(identification, packet),
+                }
+                .to_le_bytes()
             });
         }
     }

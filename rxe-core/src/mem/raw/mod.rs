@@ -8,6 +8,8 @@
 //! | `atomic` | elsewhere, and with `--cfg rxe_strict_mem`: memory of our own | |
 //! | `by_kernel` | there too: memory of somebody else | the kernel copies, and says so |
 //!
+//! Beside them, `summed` sums what it copies, on x86-64 and where nothing goes away.
+//!
 //! Under Miri, which has no kernel to ask, `atomic` does it for all memory.
 
 #![allow(unsafe_code)]
@@ -20,6 +22,8 @@ mod by_kernel;
 mod caught;
 #[cfg(any(not(target_arch = "x86_64"), miri, rxe_strict_mem))]
 mod either;
+#[cfg(all(target_arch = "x86_64", not(miri), not(rxe_strict_mem)))]
+mod summed;
 
 #[cfg(all(target_arch = "x86_64", not(miri), not(rxe_strict_mem)))]
 pub(super) use caught::{
@@ -31,6 +35,9 @@ pub(super) use either::{
     CATCHES, compare_swap, fetch_add, load, load_u64, prepare, recover, store, store_u64, touch,
     touch_to_write,
 };
+
+#[cfg(all(target_arch = "x86_64", not(miri), not(rxe_strict_mem)))]
+pub(super) use summed::{can_sum, load_summed};
 
 /// The memory is not there, or not for this access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
