@@ -13,6 +13,7 @@ use crate::call::{Convention, Count, MinusOne, Pointer, Positive, Refused, answe
 use crate::channel::Channel;
 use crate::clock::{CLOCK_KHZ, query_rt_values};
 use crate::cq::{Cq, modify_cq};
+use crate::cq_ex::create_cq_ex;
 use crate::device::Device;
 use crate::dm::{Dm, alloc_dm, free_dm};
 use crate::handles::{Held, Object, Shown, Table, Users, live};
@@ -139,6 +140,7 @@ fn block(
         open_xrcd: Some(open_xrcd),
         close_xrcd: Some(close_xrcd),
         query_port: Some(query_port),
+        create_cq_ex: Some(create_cq_ex),
         modify_cq: Some(modify_cq),
         query_device_ex: Some(query_device_ex),
         create_qp_ex: Some(create_qp_ex),

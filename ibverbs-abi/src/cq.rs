@@ -3,14 +3,16 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use ibverbs_api::{CompletionQueue, Moderation};
+use ibverbs_api::{CompletionQueue, CqOptions, Moderation};
 
 use crate::acks::Acks;
 use crate::call::{Pointer, Positive, Refused, answer};
 use crate::channel::Channel;
 use crate::context::Context;
+use crate::cq_ex::Reader;
 use crate::handles::{Held, Object, Shown, Users, live, object};
 use crate::memory::get;
+use crate::pd::Pd;
 use crate::types::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_modify_cq_attr};
 
 /// A completion queue; always with what an extended one shows.
@@ -26,9 +28,12 @@ pub(crate) struct Cq {
     pub(crate) events: Arc<Acks>,
     /// Asynchronous events that the program has taken.
     pub(crate) async_events: Arc<Acks>,
+    /// The completion that is being read.
+    pub(crate) reader: Reader,
+    _parent_domain: Option<Held<Pd>>,
 }
 
-object!(Cq, ibv_cq, "completion queue");
+object!(Cq, ibv_cq, "completion queue", after_fork: Cq::refuse_to_poll);
 
 /// How a completion queue is made, by whichever call.
 pub(crate) struct CqInit {
@@ -37,10 +42,14 @@ pub(crate) struct CqInit {
     pub(crate) cq_context: *mut c_void,
     pub(crate) channel: *mut ibv_comp_channel,
     pub(crate) vector: u32,
+    pub(crate) options: CqOptions,
+    /// One thread uses it (`IBV_CREATE_CQ_ATTR_SINGLE_THREADED`).
+    pub(crate) single_threaded: bool,
+    pub(crate) parent_domain: Option<Held<Pd>>,
 }
 
 impl Cq {
-    pub(crate) fn create(init: &CqInit) -> Result<Arc<Self>, Refused> {
+    pub(crate) fn create(init: CqInit) -> Result<Arc<Self>, Refused> {
         let context = Held::<Context>::get(init.context)?;
         let channel = Held::<Channel>::get_if_any(init.channel)?;
         if channel.as_ref().is_some_and(|channel| channel.context.handle() != init.context) {
@@ -53,7 +62,7 @@ impl Cq {
             return Err(Refused::invalid(why));
         }
         let on = channel.as_ref().map(|channel| &channel.facade);
-        let facade = context.facade.create_cq(init.entries, on, vector)?;
+        let facade = context.facade.create_cq_with(init.entries, on, vector, init.options)?;
         let c = Shown::new(ibv_cq_ex {
             context: init.context,
             channel: init.channel,
@@ -63,7 +72,17 @@ impl Cq {
             ..ibv_cq_ex::zeroed()
         });
         let (users, events, async_events) = (Users::default(), Arc::default(), Arc::default());
-        Ok(Arc::new(Self { c, users, facade, context, channel, events, async_events }))
+        Ok(Arc::new(Self {
+            c,
+            users,
+            facade,
+            context,
+            channel,
+            events,
+            async_events,
+            reader: Reader::new(init.single_threaded),
+            _parent_domain: init.parent_domain,
+        }))
     }
 
     /// Lets the program have it.
@@ -87,8 +106,17 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
         let entries = u32::try_from(cqe).map_err(|_| Refused::invalid("cqe is negative"))?;
         let vector = u32::try_from(comp_vector);
         let vector = vector.map_err(|_| Refused::invalid("comp_vector is negative"))?;
-        let init = CqInit { context, entries, cq_context, channel, vector };
-        Ok(Cq::create(&init)?.publish())
+        let init = CqInit {
+            context,
+            entries,
+            cq_context,
+            channel,
+            vector,
+            options: CqOptions::default(),
+            single_threaded: false,
+            parent_domain: None,
+        };
+        Ok(Cq::create(init)?.publish())
     })
 }
 

@@ -94,6 +94,8 @@ extern "C" fn parent() {
 
 /// After a fork, in the child.
 extern "C" fn child() {
+    // The sockets, and all that threads wait on.
+    ibverbs_api::after_fork_in_child();
     // SAFETY: `before` has taken all locks, and a child begins with one thread.
     unsafe {
         let locked = mem::take(&mut *FORKING.data_ptr());

@@ -270,15 +270,19 @@ pub(crate) fn live<T: Object>(handle: *mut T::C) -> Result<Arc<T>, Refused> {
 }
 
 /// Implements [`Object`] for a struct whose first field `c` is shown to the program, and which has a
-/// field `users`; `survives_fork` if it is the same in the child of a fork.
+/// field `users`. It is the same in the child of a fork if it `survives_fork`; otherwise it is the
+/// parent's, and `after_fork` is what [`Object::after_fork`] does.
 macro_rules! object {
     ($object:ty, $c:ty, $name:literal) => {
-        $crate::handles::object!(@ $object, $c, $name, false);
+        $crate::handles::object!(@ $object, $c, $name, false, |_: &$object| ());
     };
     ($object:ty, $c:ty, $name:literal, survives_fork) => {
-        $crate::handles::object!(@ $object, $c, $name, true);
+        $crate::handles::object!(@ $object, $c, $name, true, |_: &$object| ());
     };
-    (@ $object:ty, $c:ty, $name:literal, $survives:literal) => {
+    ($object:ty, $c:ty, $name:literal, after_fork: $after_fork:expr) => {
+        $crate::handles::object!(@ $object, $c, $name, false, $after_fork);
+    };
+    (@ $object:ty, $c:ty, $name:literal, $survives:literal, $after_fork:expr) => {
         impl $crate::handles::Object for $object {
             type C = $c;
             const NAME: &'static str = $name;
@@ -296,6 +300,10 @@ macro_rules! object {
 
             fn users(&self) -> &$crate::handles::Users {
                 &self.users
+            }
+
+            fn after_fork(&self) {
+                $after_fork(self)
             }
 
             unsafe fn trusted<'a>(handle: *mut $c) -> &'a Self {

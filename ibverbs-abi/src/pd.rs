@@ -42,6 +42,11 @@ impl Pd {
         let c = Shown::new(ibv_pd { context: context.handle(), handle: number });
         Self { c, users: Arc::default(), facade, context, number, kind }
     }
+
+    /// Whether it is a parent domain.
+    pub(crate) fn is_parent(&self) -> bool {
+        matches!(self.kind, Kind::Parent { .. })
+    }
 }
 
 /// `ibv_alloc_pd(3)`.
@@ -105,8 +110,7 @@ pub(crate) unsafe extern "C" fn ibv_import_pd(
     answer("ibv_import_pd", || {
         let held = Held::<Context>::get(context)?;
         let is_it = |pd: &Pd| {
-            let is_parent = matches!(pd.kind, Kind::Parent { .. });
-            !is_parent && pd.number == pd_handle && pd.context.facade.is_same(&held.facade)
+            !pd.is_parent() && pd.number == pd_handle && pd.context.facade.is_same(&held.facade)
         };
         let Some(known) = Pd::table().find(is_it) else {
             let why = format!("the context has no protection domain of handle {pd_handle}");

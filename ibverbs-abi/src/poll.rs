@@ -10,18 +10,22 @@ use crate::cq::Cq;
 use crate::handles::Object;
 use crate::types::{ibv_cq, ibv_wc};
 
+/// Immediate data is in network order, an invalidated key in that of the host.
+#[inline]
+pub(crate) fn imm_data(from: &WorkCompletion) -> u32 {
+    if from.flags.contains(WcFlags::WITH_IMM) { from.imm.to_be() } else { from.imm }
+}
+
 /// A completion for the program.
 #[inline]
 fn wc(from: &WorkCompletion) -> ibv_wc {
-    // Immediate data is in network order, an invalidated key in that of the host.
-    let with_imm = from.flags.contains(WcFlags::WITH_IMM);
     ibv_wc {
         wr_id: from.wr_id,
         status: from.status as u32,
         opcode: from.opcode as u32,
         vendor_err: from.vendor_err,
         byte_len: from.byte_len,
-        imm_data: if with_imm { from.imm.to_be() } else { from.imm },
+        imm_data: imm_data(from),
         qp_num: from.qpn.get(),
         src_qp: from.source_qpn.get(),
         wc_flags: from.flags.bits(),

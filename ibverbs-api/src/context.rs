@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use gid_table::{Gid, GidEntry, QueryGidTableError};
 use rand_core::{OsRng, TryRngCore};
@@ -23,7 +23,7 @@ use rxe_wire::PKey;
 
 use crate::attr::{AtomicCap, DeviceAttr, LinkLayer, PortAttr, PortState};
 use crate::channel::CompletionChannel;
-use crate::cq::CompletionQueue;
+use crate::cq::{CompletionQueue, CqOptions};
 use crate::device::{Device, OpenOptions, active_mtu};
 use crate::dm::DeviceMemory;
 use crate::error::{OpenError, QueryError, WaitError};
@@ -113,6 +113,13 @@ impl Context {
     /// (`ibv_query_rt_values_ex`).
     pub fn clock_nanos() -> u64 {
         Clock::now().as_nanos()
+    }
+
+    /// A time that [`Self::clock_nanos`] has given, as time since 1970, by the host's clock as it
+    /// stands now.
+    pub fn wall_clock(nanos: u64) -> Duration {
+        let age = Duration::from_nanos(Self::clock_nanos().saturating_sub(nanos));
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(age)
     }
 
     /// What the device is and can do (`ibv_query_device`).
@@ -241,7 +248,22 @@ impl Context {
         channel: Option<&CompletionChannel>,
         vector: usize,
     ) -> Result<CompletionQueue, CreateCqError> {
-        CompletionQueue::new(self.inner.clone(), entries, channel, vector)
+        self.create_cq_with(entries, channel, vector, CqOptions::default())
+    }
+
+    /// Makes a completion queue that does more (`ibv_create_cq_ex`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::create_cq`].
+    pub fn create_cq_with(
+        &self,
+        entries: u32,
+        channel: Option<&CompletionChannel>,
+        vector: usize,
+        options: CqOptions,
+    ) -> Result<CompletionQueue, CreateCqError> {
+        CompletionQueue::new(self.inner.clone(), entries, channel, vector, options)
     }
 
     /// Makes a thread domain (`ibv_alloc_td`).

@@ -5,9 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
-use rxe_core::cq::{CompletionQueue as CoreQueue, CqId, CreateCqError, Moderation, ResizeCqError};
+use rxe_core::cq::{
+    CompletionQueue as CoreQueue, CqId, CqOptions as CoreOptions, CreateCqError, Moderation,
+    ResizeCqError, StampClock,
+};
+use rxe_core::time::Instant as EngineTime;
 use rxe_core::wc::WorkCompletion;
-use rxe_net::runtime::Runner;
+use rxe_net::runtime::{Clock, Runner};
 
 use crate::channel::CompletionChannel;
 use crate::context::ContextInner;
@@ -19,6 +23,27 @@ use crate::error::{InUse, WaitError};
 /// and server share a core, the one gives it to the other after this time, not at the end of its
 /// slice (4 ms).
 const POLLS_PER_YIELD: u32 = 256;
+
+/// What a completion queue does that most do not (`struct ibv_cq_init_attr_ex`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CqOptions {
+    /// Stamps each completion with [`Context::clock_nanos`](crate::Context::clock_nanos) when it
+    /// comes (`IBV_WC_EX_WITH_COMPLETION_TIMESTAMP`).
+    pub timestamps: bool,
+    /// A completion that finds it full takes the place of the oldest, which is lost, and the queue
+    /// goes on; without it, the queue fails (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`).
+    pub ignore_overrun: bool,
+}
+
+/// The clock of all devices, for stamps.
+#[derive(Debug)]
+struct DeviceClock;
+
+impl StampClock for DeviceClock {
+    fn now(&self) -> EngineTime {
+        Clock::now()
+    }
+}
 
 /// A completion queue (`struct ibv_cq`). Cloning gives another handle to the same one.
 #[derive(Clone, Debug)]
@@ -91,9 +116,13 @@ impl CompletionQueue {
         entries: u32,
         channel: Option<&CompletionChannel>,
         vector: usize,
+        options: CqOptions,
     ) -> Result<Self, CreateCqError> {
         let channel = channel.map(|channel| channel.core.clone());
-        let core = context.core.create_cq(entries, channel)?;
+        let CqOptions { timestamps, ignore_overrun } = options;
+        let clock = timestamps.then(|| Arc::new(DeviceClock) as Arc<dyn StampClock>);
+        let options = CoreOptions { clock, ignore_overrun };
+        let core = context.core.create_cq_with(entries, channel, options)?;
         let home = context.runners[vector % context.runners.len()].clone();
         let (visited, empty_polls) = (RwLock::default(), AtomicU32::new(0));
         Ok(Self { inner: Arc::new(CqInner { context, core, home, visited, empty_polls }) })
@@ -162,6 +191,34 @@ impl CompletionQueue {
         if count > 0 || max == 0 {
             return count;
         }
+        self.receive();
+        let count = self.inner.core.poll_each(max, each);
+        self.inner.give_way(count > 0);
+        count
+    }
+
+    /// As [`Self::poll_each`], with the time at which each completion came
+    /// ([`Context::clock_nanos`](crate::Context::clock_nanos)); 0 if the queue does not stamp them
+    /// ([`CqOptions::timestamps`]).
+    pub fn poll_stamped(&self, max: usize, mut each: impl FnMut(WorkCompletion, u64)) -> usize {
+        let count = self.take_stamped(max, &mut each);
+        if count > 0 || max == 0 {
+            return count;
+        }
+        self.receive();
+        let count = self.take_stamped(max, each);
+        self.inner.give_way(count > 0);
+        count
+    }
+
+    /// As [`Self::poll_stamped`], of the completions that are there already: nothing is received
+    /// for it (`ibv_next_poll`).
+    pub fn take_stamped(&self, max: usize, mut each: impl FnMut(WorkCompletion, u64)) -> usize {
+        self.inner.core.poll_stamped(max, |wc, at| each(wc, at.as_nanos()))
+    }
+
+    /// Receives and processes what has come for the queue pairs that complete here.
+    fn receive(&self) {
         let sleeps_next = self.inner.core.is_armed();
         for (runner, _) in &*self.inner.visited.read() {
             if sleeps_next {
@@ -170,9 +227,6 @@ impl CompletionQueue {
                 runner.poll();
             }
         }
-        let count = self.inner.core.poll_each(max, each);
-        self.inner.give_way(count > 0);
-        count
     }
 
     /// Polls until a completion comes.

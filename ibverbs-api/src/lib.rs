@@ -21,8 +21,8 @@
 //! | `ib_alloc_mr`, `ib_map_mr_sg` (kernel API) | [`ProtectionDomain::alloc_mr`], [`FastRegion::map`] |
 //! | `ibv_create_comp_channel` | [`Context::create_channel`] |
 //! | `ibv_get_cq_event` | [`CompletionChannel::wait`] |
-//! | `ibv_create_cq` | [`Context::create_cq`] |
-//! | `ibv_poll_cq` | [`CompletionQueue::poll`] |
+//! | `ibv_create_cq`, `ibv_create_cq_ex` | [`Context::create_cq`], [`Context::create_cq_with`] |
+//! | `ibv_poll_cq`, `ibv_start_poll` | [`CompletionQueue::poll`], [`CompletionQueue::poll_stamped`] |
 //! | `ibv_req_notify_cq` | [`CompletionQueue::req_notify`] |
 //! | `ibv_resize_cq` | [`CompletionQueue::resize`] |
 //! | `ibv_modify_cq` | [`CompletionQueue::moderate`] |
@@ -120,7 +120,7 @@ pub use ah::AddressHandle;
 pub use attr::{AtomicCap, DeviceAttr, LinkLayer, PortAttr, PortState};
 pub use channel::CompletionChannel;
 pub use context::Context;
-pub use cq::CompletionQueue;
+pub use cq::{CompletionQueue, CqOptions};
 pub use device::{Device, OpenOptions, devices};
 pub use dm::DeviceMemory;
 pub use error::{

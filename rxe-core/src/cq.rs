@@ -19,6 +19,23 @@ pub trait Notify: Send + Sync {
     fn notify(&self);
 }
 
+/// Tells the time that completions are stamped with. Whoever runs the engine has one; the engine
+/// itself reads no clock.
+pub trait StampClock: Send + Sync + fmt::Debug {
+    /// The time now.
+    fn now(&self) -> Instant;
+}
+
+/// What a completion queue does that most do not (`struct ibv_cq_init_attr_ex`).
+#[derive(Clone, Debug, Default)]
+pub struct CqOptions {
+    /// Stamps each completion when it comes (`IBV_WC_EX_WITH_COMPLETION_TIMESTAMP`).
+    pub clock: Option<Arc<dyn StampClock>>,
+    /// A completion that finds it full takes the place of the oldest, which is lost, and the queue
+    /// goes on (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`).
+    pub ignore_overrun: bool,
+}
+
 /// Identifies a completion queue within its device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct CqId(pub u32);
@@ -152,6 +169,8 @@ enum Armed {
 #[derive(Debug)]
 struct Ring {
     entries: VecDeque<WorkCompletion>,
+    /// When each came, if the queue has a clock; empty otherwise.
+    stamps: VecDeque<Instant>,
     capacity: u32,
     armed: Armed,
     /// A completion was lost: nothing is taken any more.
@@ -181,11 +200,13 @@ pub(crate) enum Pushed {
 /// A completion that finds it full is lost, and never silently: the queue has failed then.
 /// `CQ_ERR` is raised once, what is in the queue can still be polled, nothing more is taken, and
 /// each queue pair that would complete there goes to the error state with `QP_FATAL`. (Linux's
-/// driver raises `CQ_ERR` each time, and lets the queue pairs go on.)
+/// driver raises `CQ_ERR` each time, and lets the queue pairs go on.) Only whoever asks for it gets
+/// a queue that goes on without what is lost ([`CqOptions::ignore_overrun`]).
 #[derive(Debug)]
 pub struct CompletionQueue {
     id: CqId,
     max_cqe: u32,
+    options: CqOptions,
     ring: Mutex<Ring>,
     channel: Option<Arc<CompletionChannel>>,
     events: Arc<EventQueue>,
@@ -203,9 +224,13 @@ impl CompletionQueue {
         max_cqe: u32,
         channel: Option<Arc<CompletionChannel>>,
         events: Arc<EventQueue>,
+        options: CqOptions,
     ) -> Self {
+        let entries = VecDeque::with_capacity(capacity.min(4096) as usize);
+        let stamped = if options.clock.is_some() { entries.capacity() } else { 0 };
         let ring = Mutex::new(Ring {
-            entries: VecDeque::with_capacity(capacity.min(4096) as usize),
+            entries,
+            stamps: VecDeque::with_capacity(stamped),
             capacity,
             armed: Armed::No,
             overflowed: false,
@@ -216,7 +241,7 @@ impl CompletionQueue {
         });
         let (users, acknowledged) = (AtomicU32::new(0), AtomicU32::new(0));
         let taken = Arc::default();
-        Self { id, max_cqe, ring, channel, events, users, taken, acknowledged }
+        Self { id, max_cqe, options, ring, channel, events, users, taken, acknowledged }
     }
 
     /// Its identifier, as channels and events name it.
@@ -270,6 +295,7 @@ impl CompletionQueue {
         }
         ring.capacity = entries;
         ring.entries.shrink_to(entries as usize);
+        ring.stamps.shrink_to(entries as usize);
         Ok(entries)
     }
 
@@ -317,6 +343,20 @@ impl CompletionQueue {
         let mut ring = self.ring.lock();
         let count = max.min(ring.entries.len());
         ring.entries.drain(..count).for_each(each);
+        if self.options.clock.is_some() {
+            ring.stamps.drain(..count);
+        }
+        count
+    }
+
+    /// As [`Self::poll_each`], with the time at which each completion came; [`Instant::ZERO`] if the
+    /// queue has no clock.
+    pub fn poll_stamped(&self, max: usize, mut each: impl FnMut(WorkCompletion, Instant)) -> usize {
+        let ring = &mut *self.ring.lock();
+        let count = max.min(ring.entries.len());
+        for wc in ring.entries.drain(..count) {
+            each(wc, ring.stamps.pop_front().unwrap_or(Instant::ZERO));
+        }
         count
     }
 
@@ -350,11 +390,18 @@ impl CompletionQueue {
             return Pushed::Lost;
         }
         if ring.entries.len() >= ring.capacity as usize {
-            ring.overflowed = true;
-            self.events.push(AsyncEvent::CqErr(self.id));
-            return Pushed::Lost;
+            if !self.options.ignore_overrun {
+                ring.overflowed = true;
+                self.events.push(AsyncEvent::CqErr(self.id));
+                return Pushed::Lost;
+            }
+            ring.entries.pop_front();
+            ring.stamps.pop_front();
         }
         ring.entries.push_back(wc);
+        if let Some(clock) = &self.options.clock {
+            ring.stamps.push_back(clock.now());
+        }
         let counts = match ring.armed {
             Armed::No => false,
             Armed::Solicited => solicited || wc.status != WcStatus::Success,
@@ -434,6 +481,58 @@ mod tests {
         fn notify(&self) {}
     }
 
+    /// A clock that is one nanosecond later each time.
+    #[derive(Debug, Default)]
+    struct Counter(std::sync::atomic::AtomicU64);
+
+    impl StampClock for Counter {
+        fn now(&self) -> Instant {
+            Instant::from_nanos(self.0.fetch_add(1, Ordering::Relaxed) + 1)
+        }
+    }
+
+    fn queue(capacity: u32, options: CqOptions) -> (CompletionQueue, Arc<EventQueue>) {
+        let events = Arc::new(EventQueue::new(8));
+        (CompletionQueue::new(CqId(1), capacity, 10, None, events.clone(), options), events)
+    }
+
+    #[test]
+    fn each_completion_keeps_the_stamp_of_its_coming() {
+        let clock: Option<Arc<dyn StampClock>> = Some(Arc::new(Counter::default()));
+        let (cq, _) = queue(4, CqOptions { clock, ..CqOptions::default() });
+        let mut stamps = Vec::new();
+        let mut poll = |max| cq.poll_stamped(max, |wc, at| stamps.push((wc.wr_id, at.as_nanos())));
+        for wr_id in [10, 20, 30] {
+            assert_eq!(cq.push(completion(wr_id), false), Pushed::Done);
+        }
+        assert_eq!(poll(1), 1);
+        // Polled without a look at its stamp, which goes with it.
+        assert_eq!(cq.poll_each(1, |wc| assert_eq!(wc.wr_id, 20)), 1);
+        assert_eq!(cq.push(completion(40), false), Pushed::Done);
+        assert_eq!(poll(9), 2);
+        assert_eq!(stamps, [(10, 1), (30, 3), (40, 4)]);
+    }
+
+    #[test]
+    fn a_queue_without_a_clock_stamps_nothing() {
+        let (cq, _) = queue(4, CqOptions::default());
+        cq.push(completion(1), false);
+        assert_eq!(cq.poll_stamped(4, |_, at| assert_eq!(at, Instant::ZERO)), 1);
+    }
+
+    #[test]
+    fn a_queue_that_ignores_overruns_loses_the_oldest_and_goes_on() {
+        let clock: Option<Arc<dyn StampClock>> = Some(Arc::new(Counter::default()));
+        let (cq, events) = queue(2, CqOptions { clock, ignore_overrun: true });
+        for wr_id in 1..=5 {
+            assert_eq!(cq.push(completion(wr_id), false), Pushed::Done);
+        }
+        assert_eq!(events.take(), None);
+        let mut found = Vec::new();
+        cq.poll_stamped(9, |wc, at| found.push((wc.wr_id, at.as_nanos())));
+        assert_eq!(found, [(4, 4), (5, 5)]);
+    }
+
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Push { solicited: bool },
@@ -477,7 +576,8 @@ mod tests {
         fn new(capacity: u32) -> Self {
             let channel = Arc::new(CompletionChannel::new(Arc::new(Deaf)));
             let events = Arc::new(EventQueue::new(8));
-            let cq = CompletionQueue::new(CqId(1), capacity, 10, Some(channel.clone()), events);
+            let on = Some(channel.clone());
+            let cq = CompletionQueue::new(CqId(1), capacity, 10, on, events, CqOptions::default());
             let (model, now) = (VecDeque::new(), Instant::from_nanos(1));
             let (timer, next, lost, counted) = (None, 0, false, None);
             Self { cq, channel, now, timer, model, next, lost, counted }

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::ah::{AddressHandle, CreateAhError, address_from_header};
 use crate::config::{DeviceConfig, Limits};
 use crate::counters::{Counter, CounterValues, Counters};
-use crate::cq::{CompletionChannel, CompletionQueue, CqId, CreateCqError};
+use crate::cq::{CompletionChannel, CompletionQueue, CqId, CqOptions, CreateCqError};
 use crate::error::BusyError;
 use crate::event::{AsyncEvent, EventQueue};
 use crate::mem::{AllocDmError, DeviceMemory, MemoryTable};
@@ -243,13 +243,28 @@ impl Device {
         entries: u32,
         channel: Option<Arc<CompletionChannel>>,
     ) -> Result<Arc<CompletionQueue>, CreateCqError> {
+        self.create_cq_with(entries, channel, CqOptions::default())
+    }
+
+    /// Makes a completion queue that does more (`ibv_create_cq_ex`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::create_cq`].
+    pub fn create_cq_with(
+        &self,
+        entries: u32,
+        channel: Option<Arc<CompletionChannel>>,
+        options: CqOptions,
+    ) -> Result<Arc<CompletionQueue>, CreateCqError> {
         let Limits { max_cq, max_cqe, .. } = self.config.limits;
         if entries == 0 || entries > max_cqe {
             return Err(CreateCqError::Entries { entries, max: max_cqe });
         }
         let id = self.cqs.lock().take(max_cq).ok_or(CreateCqError::TooMany { max: max_cq })?;
         let events = self.events.clone();
-        Ok(Arc::new(CompletionQueue::new(CqId(id), entries, max_cqe, channel, events)))
+        let cq = CompletionQueue::new(CqId(id), entries, max_cqe, channel, events, options);
+        Ok(Arc::new(cq))
     }
 
     /// Frees the number of a completion queue that is going away (`ibv_destroy_cq`).

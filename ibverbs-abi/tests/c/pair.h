@@ -122,7 +122,7 @@ static inline struct ibv_sge piece(const struct end *end, unsigned int at, unsig
 /* Polls until a completion comes. */
 static inline struct ibv_wc completion(struct ibv_cq *cq)
 {
-	time_t end = time(NULL) + 20;
+	time_t end = time(NULL) + 60;
 	struct ibv_wc wc;
 	int count;
 
