@@ -198,6 +198,7 @@ facade_errors!(
     ibverbs_api::AllocParentError,
     ibverbs_api::AllocPdError,
     ibverbs_api::BindMwError,
+    ibverbs_api::CatchFaultsError,
     ibverbs_api::CreateAhError,
     ibverbs_api::CreateCqError,
     ibverbs_api::CreateQpError,

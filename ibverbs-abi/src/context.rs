@@ -4,7 +4,8 @@ use std::ffi::c_int;
 use std::fmt;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
+use std::time::Duration;
 
 use ibverbs_api::{DeviceAttr, Limits};
 
@@ -29,7 +30,8 @@ use crate::srq::Srq;
 use crate::td::{Td, alloc_td, dealloc_td};
 use crate::types::{
     ibv_context, ibv_context_ops, ibv_cq, ibv_cq_moderation_caps, ibv_device, ibv_device_attr,
-    ibv_device_attr_ex, ibv_query_device_ex_input, ibv_wc, verbs_context,
+    ibv_device_attr_ex, ibv_odp_caps, ibv_odp_transport_caps, ibv_query_device_ex_input, ibv_wc,
+    verbs_context,
 };
 use crate::xrcd::{FileId, Xrcd, close_xrcd, open_xrcd};
 
@@ -176,10 +178,31 @@ pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> Poin
     answer("ibv_open_device", || {
         let held = Held::<Device>::get(device)?;
         let facade = held.facade()?.open()?;
+        flush_at_exit();
         // A file of its own, which costs nothing but a descriptor.
         let command = UnixDatagram::unbound().map_err(|_| Refused::os("a descriptor"))?;
         Ok(Context::publish(facade, held, command.into()))
     })
+}
+
+/// How long the end of the process waits for another thread, which may have been stopped where it
+/// held a lock, or be this one (`exit` in a signal handler).
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// Lets what is owed to peers leave when the program ends without closing its devices: a peer waits
+/// for the acknowledgement of its last message.
+fn flush_at_exit() {
+    extern "C" fn at_exit() {
+        let contexts = Context::table().all_within(PATIENCE);
+        contexts.iter().for_each(|context| context.facade.flush(PATIENCE));
+    }
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        // SAFETY: a function that may be called at any exit.
+        if unsafe { libc::atexit(at_exit) } != 0 {
+            tracing::warn!(target: "rxe::abi", "what is owed at the end of the program may be lost");
+        }
+    });
 }
 
 /// `ibv_import_device(3)`: one more handle of a context of this process, by a copy of its `cmd_fd`,
@@ -257,6 +280,15 @@ unsafe extern "C" fn query_device_ex(
         attributes.orig_attr = device_attr(&facade);
         attributes.phys_port_cnt_ex = facade.phys_port_cnt.into();
         attributes.max_dm_size = facade.limits.max_dm_size;
+        attributes.odp_caps = ibv_odp_caps {
+            general_caps: on_demand::SUPPORT | on_demand::SUPPORT_IMPLICIT,
+            per_transport_caps: ibv_odp_transport_caps {
+                rc_odp_caps: on_demand::RELIABLE,
+                uc_odp_caps: on_demand::SEND | on_demand::RECV | on_demand::WRITE,
+                ud_odp_caps: on_demand::SEND | on_demand::RECV | on_demand::SRQ_RECV,
+            },
+        };
+        attributes.xrc_odp_caps = on_demand::RELIABLE;
         attributes.completion_timestamp_mask = u64::MAX;
         attributes.hca_core_clock = CLOCK_KHZ;
         attributes.cq_mod_caps =
@@ -264,6 +296,21 @@ unsafe extern "C" fn query_device_ex(
         // SAFETY: the program says how much room there is.
         unsafe { put_sized(attr, attributes, attr_size) }
     })
+}
+
+/// Which accesses memory need not be pinned for: it never is (docs/memory.md). Bits of
+/// `enum ibv_odp_general_caps` and `enum ibv_odp_transport_cap_bits`.
+mod on_demand {
+    pub(super) const SUPPORT: u64 = 1;
+    pub(super) const SUPPORT_IMPLICIT: u64 = 1 << 1;
+
+    pub(super) const SEND: u32 = 1;
+    pub(super) const RECV: u32 = 1 << 1;
+    pub(super) const WRITE: u32 = 1 << 2;
+    pub(super) const READ: u32 = 1 << 3;
+    pub(super) const ATOMIC: u32 = 1 << 4;
+    pub(super) const SRQ_RECV: u32 = 1 << 5;
+    pub(super) const RELIABLE: u32 = SEND | RECV | WRITE | READ | ATOMIC | SRQ_RECV;
 }
 
 /// Bits of `device_cap_flags` (`enum ibv_device_cap_flags`).

@@ -15,6 +15,8 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Once};
 
+use std::time::Duration;
+
 use parking_lot::RwLock;
 
 use crate::call::Refused;
@@ -200,6 +202,12 @@ impl<T: Object> Table<T> {
         let found = table.values().find(|object| select(object))?;
         act(found);
         Some(found.clone())
+    }
+
+    /// All that are alive, if the table is free within `patience`.
+    pub(crate) fn all_within(&self, patience: Duration) -> Vec<Arc<T>> {
+        let objects = self.objects().try_read_for(patience);
+        objects.map_or_else(Vec::new, |objects| objects.values().cloned().collect())
     }
 
     /// How many are alive.

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
-use ibverbs_api::{AccessFlags, MemoryRegion, UserMemory};
+use ibverbs_api::{AccessFlags, MemoryRegion, UserMemory, catch_faults};
 use parking_lot::Mutex;
 
 use crate::call::{Count, Pointer, Positive, Refused, answer, missing};
@@ -43,13 +43,30 @@ pub(crate) fn access_flags(access: u32) -> Result<AccessFlags, Refused> {
         .ok_or_else(|| Refused::invalid(format!("access 0x{access:x} has unknown flags")))
 }
 
-/// Memory of the program.
-fn user_memory(addr: *mut c_void, length: usize) -> Result<UserMemory, Refused> {
+/// Memory of the program. It is there now, as an adapter wants it, unless it is on demand.
+pub(crate) fn user_memory(
+    addr: *mut c_void,
+    length: usize,
+    access: AccessFlags,
+) -> Result<UserMemory, Refused> {
+    // Each time: the program may have installed handlers of its own since the last one.
+    catch_faults()?;
     // SAFETY: the program promises, by registering it, that the memory is its own to share, and
     // stays until it is deregistered; where that does not hold, the access faults, and the fault is
     // caught (rxe-core, `mem`).
-    Ok(unsafe { UserMemory::new(addr.cast(), length) }?)
+    let memory = unsafe { UserMemory::new(addr.cast(), length) }?;
+    if !access.contains(AccessFlags::ON_DEMAND) {
+        let populated = memory.populate(access.intersects(WRITES));
+        populated.map_err(|fault| Refused::new(libc::EFAULT, fault.to_string()))?;
+    }
+    Ok(memory)
 }
+
+/// What memory must be writable for (`ib_access_writable` of Linux).
+const WRITES: AccessFlags = AccessFlags::LOCAL_WRITE
+    .union(AccessFlags::REMOTE_WRITE)
+    .union(AccessFlags::REMOTE_ATOMIC)
+    .union(AccessFlags::MW_BIND);
 
 fn register(
     pd: *mut ibv_pd,
@@ -59,7 +76,8 @@ fn register(
     access: u32,
 ) -> Result<*mut ibv_mr, Refused> {
     let held = Held::<Pd>::get(pd)?;
-    let (access, memory) = (access_flags(access)?, user_memory(addr, length)?);
+    let access = access_flags(access)?;
+    let memory = user_memory(addr, length, access)?;
     let region = held.facade.register_at(memory, iova, access)?;
     let c = Shown::new(ibv_mr {
         context: held.context.handle(),

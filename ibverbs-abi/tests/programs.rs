@@ -18,3 +18,13 @@ fn the_child_of_a_fork_has_objects_of_its_own_alone() {
 fn extended_completion_queues() {
     run_alone("extended_completion_queues", "cq_ex");
 }
+
+#[test]
+fn queues_posting_polling_and_events() {
+    run_alone("queues_posting_polling_and_events", "queues");
+}
+
+#[test]
+fn requests_that_are_put_together_call_by_call() {
+    run_alone("requests_that_are_put_together_call_by_call", "built");
+}

@@ -338,6 +338,12 @@ impl Context {
         self.inner.runners.iter().for_each(|runner| runner.fail());
     }
 
+    /// Sends what is owed to peers, waiting for each shard `patience` long at most. Closing does it
+    /// too; this is for a process that ends without. C has no counterpart.
+    pub fn flush(&self, patience: Duration) {
+        self.inner.runners.iter().for_each(|runner| runner.flush(patience));
+    }
+
     /// What the engine has counted, over all queue pairs, by the names of Linux's driver
     /// (`rdma statistic show`); also what was of no queue pair, such as packets for none.
     ///
