@@ -18,6 +18,9 @@ missing! {
         ibv_resolve_eth_l2_from_gid;
 }
 
+/// The bits of a flow label, which is a field of IPv6 (RFC 8200, section 3).
+const FLOW_LABEL: u32 = 0xf_ffff;
+
 /// An address handle.
 #[repr(C)]
 #[derive(Debug)]
@@ -40,7 +43,8 @@ pub(crate) fn address_vector(attr: &ibv_ah_attr) -> Result<AddressVector, Refuse
     Ok(AddressVector {
         dgid: Gid::from_raw(grh.dgid.raw),
         sgid_index: grh.sgid_index.into(),
-        flow_label: grh.flow_label,
+        // Drivers send the lower 20 bits, and UCX asks for all ones.
+        flow_label: grh.flow_label & FLOW_LABEL,
         hop_limit: grh.hop_limit,
         traffic_class: grh.traffic_class,
         port_num: attr.port_num,
@@ -140,4 +144,18 @@ pub(crate) unsafe extern "C" fn ibv_init_ah_from_wc(
 /// `ibv_destroy_ah(3)`.
 pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> Positive {
     answer("ibv_destroy_ah", || Ah::table().withdraw(ah).map(drop))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_label_has_20_bits_whatever_the_program_says() {
+        let mut attr = ibv_ah_attr { is_global: 1, ..ibv_ah_attr::zeroed() };
+        attr.grh.flow_label = u32::MAX;
+        assert_eq!(address_vector(&attr).unwrap().flow_label, 0xf_ffff);
+        attr.is_global = 0;
+        assert!(address_vector(&attr).is_err());
+    }
 }

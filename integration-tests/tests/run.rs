@@ -333,3 +333,27 @@ fn the_program_sees_the_devices_of_its_namespace() {
         }
     });
 }
+
+#[test]
+fn ucx_finds_the_devices_that_it_looks_for_in_sysfs() {
+    with_namespaces("ucx_finds_the_devices_that_it_looks_for_in_sysfs", || {
+        if !is_installed("ucx_info") {
+            assert!(std::env::var_os("CI").is_none(), "ucx-utils is not installed");
+            eprintln!("left out: ucx_info (package ucx-utils) is not installed");
+            return;
+        }
+        let namespace = Namespace::new("ucx").unwrap();
+        let transports = |options: &[&str]| {
+            let arguments = [&["run"], options, &["ucx_info", "-d"]].concat();
+            let mut command = namespace.command(urxe_binary());
+            let seen = process::run("ucx_info", command.args(arguments), LIMIT).unwrap();
+            let seen = seen.success().unwrap().stdout;
+            let lines: Vec<_> = seen.lines().map(|line| line.trim_matches(['#', ' '])).collect();
+            let of_device = lines.windows(2).filter(|pair| pair[1].ends_with("rxe_lo:1"));
+            of_device.map(|pair| pair[0].to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(transports(&[]), ["Transport: rc_verbs", "Transport: ud_verbs"]);
+        // Without the preloaded library it does not, or this would show nothing.
+        assert_eq!(transports(&["--no-preload"]), Vec::<String>::new());
+    });
+}
