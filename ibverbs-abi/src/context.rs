@@ -19,14 +19,15 @@ use crate::device::Device;
 use crate::dm::{Dm, alloc_dm, free_dm};
 use crate::handles::{Held, Object, Shown, Table, Users, live};
 use crate::memory::{copy_text, put, put_sized};
-use crate::mr::Mr;
+use crate::mr::{Mr, advise_mr, alloc_null_mr, reg_dm_mr};
+use crate::mw::{Mw, alloc_mw, bind_mw, dealloc_mw};
 use crate::pd::{Pd, alloc_parent_domain};
 use crate::poll::{poll_cq, req_notify_cq};
 use crate::port::query_port;
 use crate::post::{post_recv, post_send, post_srq_recv};
-use crate::qp::Qp;
+use crate::qp::{Qp, open_qp};
 use crate::qp_ex::create_qp_ex;
-use crate::srq::Srq;
+use crate::srq::{Srq, create_srq_ex, get_srq_num};
 use crate::td::{Td, alloc_td, dealloc_td};
 use crate::types::{
     ibv_context, ibv_context_ops, ibv_cq, ibv_cq_moderation_caps, ibv_device, ibv_device_attr,
@@ -90,6 +91,9 @@ const EXTENDED: usize = usize::MAX;
 fn operations() -> ibv_context_ops {
     ibv_context_ops {
         _compat_query_device: Some(ibv_query_device),
+        alloc_mw: Some(alloc_mw),
+        bind_mw: Some(bind_mw),
+        dealloc_mw: Some(dealloc_mw),
         poll_cq: Some(poll_cq),
         req_notify_cq: Some(req_notify_cq),
         post_srq_recv: Some(post_srq_recv),
@@ -133,6 +137,12 @@ fn block(
     command: &OwnedFd,
 ) -> verbs_context {
     verbs_context {
+        advise_mr: Some(advise_mr),
+        alloc_null_mr: Some(alloc_null_mr),
+        reg_dm_mr: Some(reg_dm_mr),
+        open_qp: Some(open_qp),
+        get_srq_num: Some(get_srq_num),
+        create_srq_ex: Some(create_srq_ex),
         alloc_dm: Some(alloc_dm),
         free_dm: Some(free_dm),
         alloc_parent_domain: Some(alloc_parent_domain),
@@ -236,6 +246,7 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> M
         // Those first that are made with others.
         drop(Qp::table().withdraw_all(|qp| qp.context.is(&object)));
         drop(Ah::table().withdraw_all(|ah| ah.pd.context.is(&object)));
+        drop(Mw::table().withdraw_all(|mw| mw.pd.context.is(&object)));
         drop(Mr::table().withdraw_all(|mr| mr.pd.lock().context.is(&object)));
         drop(Srq::table().withdraw_all(|srq| srq.context.is(&object)));
         drop(Cq::table().withdraw_all(|cq| cq.context.is(&object)));
@@ -319,13 +330,21 @@ mod capability {
     pub(super) const SYS_IMAGE_GUID: u32 = 1 << 11;
     pub(super) const RC_RNR_NAK_GEN: u32 = 1 << 12;
     pub(super) const SRQ_RESIZE: u32 = 1 << 13;
+    pub(super) const MEM_WINDOW: u32 = 1 << 17;
+    pub(super) const XRC: u32 = 1 << 20;
+    pub(super) const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
+    pub(super) const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
 }
 
 /// What the device and its calls here can do.
 const CAPABILITIES: u32 = capability::CURR_QP_STATE_MOD
     | capability::SYS_IMAGE_GUID
     | capability::RC_RNR_NAK_GEN
-    | capability::SRQ_RESIZE;
+    | capability::SRQ_RESIZE
+    | capability::MEM_WINDOW
+    | capability::XRC
+    | capability::MEM_MGT_EXTENSIONS
+    | capability::MEM_WINDOW_TYPE_2B;
 
 /// The largest capacity that a C program can be told.
 fn int(value: impl TryInto<c_int>) -> c_int {
@@ -347,6 +366,7 @@ fn device_attr(facade: &DeviceAttr) -> ibv_device_attr {
         max_cq: int(limits.max_cq),
         max_cqe: int(limits.max_cqe),
         max_mr: int(limits.max_mr),
+        max_mw: int(limits.max_mr),
         max_pd: int(limits.max_pd),
         max_qp_rd_atom: int(limits.max_qp_rd_atom),
         max_res_rd_atom: int(u64::from(limits.max_qp_rd_atom) * u64::from(limits.max_qp)),

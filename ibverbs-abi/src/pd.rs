@@ -43,6 +43,11 @@ impl Pd {
         Self { c, users: Arc::default(), facade, context, number, kind }
     }
 
+    /// Whether both are handles of one domain.
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+
     /// Whether it is a parent domain.
     pub(crate) fn is_parent(&self) -> bool {
         matches!(self.kind, Kind::Parent { .. })

@@ -2,8 +2,8 @@
 //! queue.
 
 use ibverbs_api::{
-    PostRecvError, PostSendError, QKey, QpType, Qpn, RKey, RecvWr, RemoteAddr, SendData, SendFlags,
-    SendOp, SendPoster, SendWr, Sge, SrqId,
+    MwType, PostRecvError, PostSendError, QKey, QpType, Qpn, RKey, RecvWr, RemoteAddr, SendData,
+    SendFlags, SendOp, SendPoster, SendWr, Sge, SrqId,
 };
 use std::ffi::c_int;
 use std::mem::{MaybeUninit, offset_of};
@@ -12,6 +12,7 @@ use std::{ptr, slice};
 use crate::ah::Ah;
 use crate::call::{Positive, answer_fast};
 use crate::handles::Object;
+use crate::mw::Mw;
 use crate::qp::Qp;
 use crate::srq::Srq;
 use crate::types::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq};
@@ -35,6 +36,7 @@ mod opcode {
     pub(super) const ATOMIC_CMP_AND_SWP: u32 = 5;
     pub(super) const ATOMIC_FETCH_AND_ADD: u32 = 6;
     pub(super) const LOCAL_INV: u32 = 7;
+    pub(super) const BIND_MW: u32 = 8;
     pub(super) const SEND_WITH_INV: u32 = 9;
     pub(super) const ATOMIC_WRITE: u32 = 15;
 }
@@ -79,7 +81,7 @@ pub(crate) unsafe extern "C" fn post_send(
 ///
 /// # Safety
 ///
-/// The lists and the address handle that it names are there; inline data can be read.
+/// The lists and the objects that it names are there; inline data can be read.
 unsafe fn post_one(qp: &Qp, poster: &mut SendPoster<'_>, wr: &ibv_send_wr) -> Result<(), c_int> {
     let known = SendFlags::all().bits() | SEND_INLINE;
     if wr.send_flags & !known != 0 {
@@ -98,14 +100,19 @@ unsafe fn post_one(qp: &Qp, poster: &mut SendPoster<'_>, wr: &ibv_send_wr) -> Re
         SendData::Inline(unsafe { inline_data(qp, sges, &mut buffer) }?)
     };
     let request = SendWr { wr_id: wr.wr_id, op, flags, data, srq_number };
-    poster.post(&request).map_err(|error| send_refused(qp, &error))
+    poster.post(&request).map_err(|error| send_refused(qp, &error))?;
+    if wr.opcode == opcode::BIND_MW {
+        // SAFETY: the window that was just bound.
+        unsafe { Mw::trusted(wr.bind_mw.bind_mw.mw).show_rkey(wr.bind_mw.bind_mw.rkey) };
+    }
+    Ok(())
 }
 
 /// What a request asks for.
 ///
 /// # Safety
 ///
-/// An address handle that it names is there.
+/// An address handle, or a memory window and its region, that it names is there.
 unsafe fn operation(qp: &Qp, wr: &ibv_send_wr) -> Result<SendOp, c_int> {
     let imm = || u32::from_be(wr.imm_data);
     // SAFETY: every member of the union is numbers and pointers, for which any bytes will do.
@@ -135,6 +142,15 @@ unsafe fn operation(qp: &Qp, wr: &ibv_send_wr) -> Result<SendOp, c_int> {
             SendOp::CompareSwap { remote: word, compare, swap }
         }
         opcode::ATOMIC_FETCH_AND_ADD => SendOp::FetchAdd { remote: word, add: atomic.compare_add },
+        opcode::BIND_MW => {
+            // SAFETY: the caller's; the opcode says which member it is.
+            unsafe {
+                let bind = wr.bind_mw.bind_mw;
+                let mw = if bind.mw.is_null() { None } else { Some(Mw::trusted(bind.mw)) };
+                let mw = mw.ok_or(libc::EINVAL)?;
+                mw.binding(qp, MwType::Type2, bind.rkey, &bind.bind_info)?
+            }
+        }
         opcode::LOCAL_INV => SendOp::LocalInvalidate { key: RKey::new(wr.imm_data) },
         opcode::SEND_WITH_INV => SendOp::SendInvalidate { rkey: RKey::new(wr.imm_data) },
         opcode::ATOMIC_WRITE => SendOp::AtomicWrite { remote },

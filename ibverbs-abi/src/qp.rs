@@ -1,14 +1,14 @@
 //! Queue pairs.
 
 use std::collections::BTreeSet;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use ibverbs_api::{Gid, QpInit, QpType, QueuePair};
+use ibverbs_api::{Gid, QpInit, QpType, Qpn, QueuePair};
 use parking_lot::Mutex;
 
 use crate::acks::Acks;
-use crate::call::{Pointer, Positive, Refused, answer, missing};
+use crate::call::{Pointer, Positive, Refused, answer};
 use crate::context::Context;
 use crate::cq::Cq;
 use crate::handles::{Held, Object, Shown, Users, live, object};
@@ -17,12 +17,11 @@ use crate::pd::Pd;
 use crate::qp_attr::{from_facade, qp_cap, qp_caps, to_facade};
 use crate::qp_ex::{self, Session};
 use crate::srq::Srq;
-use crate::types::{ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr};
-
-missing! {
-    EOPNOTSUPP as Positive:
-        ibv_query_qp_data_in_order, ibv_query_ece, ibv_set_ece;
-}
+use crate::types::{
+    ibv_context, ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr,
+    ibv_qp_open_attr,
+};
+use crate::xrcd::Xrcd;
 
 /// What a queue pair shows: always with what an extended one does.
 #[repr(C)]
@@ -64,6 +63,7 @@ pub(crate) struct MadeOf {
     pub(crate) send_cq: Option<Held<Cq>>,
     pub(crate) recv_cq: Option<Held<Cq>>,
     pub(crate) srq: Option<Held<Srq>>,
+    pub(crate) xrcd: Option<Held<Xrcd>>,
 }
 
 impl MadeOf {
@@ -113,6 +113,18 @@ impl Qp {
         }))
     }
 
+    /// Lets the program have a target of extended reliable connections, or one more handle of one.
+    pub(crate) fn publish_target(
+        facade: QueuePair,
+        xrcd: Held<Xrcd>,
+        qp_context: *mut c_void,
+    ) -> *mut ibv_qp {
+        let context = xrcd.context.clone();
+        let made_of = MadeOf { xrcd: Some(xrcd), ..MadeOf::default() };
+        let init = ibv_qp_init_attr { qp_context, ..ibv_qp_init_attr::zeroed() };
+        Self::publish(facade, context, made_of, &init, 0)
+    }
+
     /// Lets the program read the state that it has.
     fn show_state(&self, state: u32) {
         // SAFETY: the queue pair is there, and this is the word that the program reads.
@@ -155,7 +167,7 @@ pub(crate) fn create(
     })?;
     wanted.cap = qp_cap(facade.caps());
     let context = pd.context.clone();
-    let made_of = MadeOf { pd: Some(pd), send_cq: Some(send_cq), recv_cq, srq };
+    let made_of = MadeOf { pd: Some(pd), send_cq: Some(send_cq), recv_cq, srq, xrcd: None };
     Ok(Qp::publish(facade, context, made_of, wanted, ops))
 }
 
@@ -238,4 +250,76 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> Positive {
         Qp::table().withdraw(qp)?.async_events.wait();
         Ok(())
     })
+}
+
+/// Bits of `comp_mask` of `struct ibv_qp_open_attr`.
+const OPEN_NUM: u32 = 1;
+const OPEN_XRCD: u32 = 1 << 1;
+const OPEN_CONTEXT: u32 = 1 << 2;
+const OPEN_TYPE: u32 = 1 << 3;
+
+/// `ibv_open_qp(3)`, which `verbs.h` calls by a pointer: one more handle of a target of extended
+/// reliable connections, which is destroyed with the last.
+pub(crate) unsafe extern "C" fn open_qp(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_open_attr,
+) -> Pointer<ibv_qp> {
+    answer("ibv_open_qp", || {
+        // SAFETY: the program points to which it is.
+        let attr = unsafe { get(attr) }?;
+        let needed = OPEN_NUM | OPEN_XRCD | OPEN_TYPE;
+        if attr.comp_mask & !OPEN_CONTEXT != needed {
+            return Err(Refused::invalid("comp_mask must say NUM, XRCD and TYPE, and no more"));
+        }
+        if attr.qp_type != QpType::XrcRecv as u32 {
+            return Err(Refused::invalid("only IBV_QPT_XRC_RECV can be opened"));
+        }
+        let xrcd = Held::<Xrcd>::get(attr.xrcd)?;
+        if xrcd.context.handle() != context {
+            return Err(Refused::invalid("the XRC domain belongs to another context"));
+        }
+        let has_context = attr.comp_mask & OPEN_CONTEXT != 0;
+        let qp_context = if has_context { attr.qp_context } else { std::ptr::null_mut() };
+        let facade = xrcd.facade.open_qp(Qpn::new(attr.qp_num))?;
+        Ok(Qp::publish_target(facade, xrcd, qp_context))
+    })
+}
+
+/// No vendor's options are agreed on here.
+fn no_ece() -> Refused {
+    Refused::new(libc::EOPNOTSUPP, "there are no options of vendors (ECE)")
+}
+
+/// `ibv_query_ece(3)`: there are none, and the program reads zeros.
+pub(crate) unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> Positive {
+    answer("ibv_query_ece", || {
+        live::<Qp>(qp)?;
+        // SAFETY: the program wants them there.
+        unsafe { put(ece, ibv_ece::zeroed()) }?;
+        Err(no_ece())
+    })
+}
+
+/// `ibv_set_ece(3)`: there are none.
+pub(crate) unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, _ece: *mut ibv_ece) -> Positive {
+    answer("ibv_set_ece", || {
+        live::<Qp>(qp)?;
+        Err(no_ece())
+    })
+}
+
+/// `ibv_query_qp_data_in_order(3)`: 1 if what `op` writes is there in ascending order.
+///
+/// WRITEs and SENDs are, on connections (R61). READs are not where packets are lost: what comes
+/// behind a gap is stored at once, and only their last byte is written last.
+pub(crate) unsafe extern "C" fn ibv_query_qp_data_in_order(
+    qp: *mut ibv_qp,
+    op: u32,
+    flags: u32,
+) -> c_int {
+    /// `IBV_WR_RDMA_WRITE`, `IBV_WR_RDMA_WRITE_WITH_IMM`, `IBV_WR_SEND`, `IBV_WR_SEND_WITH_IMM`.
+    const WRITES_AND_SENDS: std::ops::RangeInclusive<u32> = 0..=3;
+    let Ok(qp) = live::<Qp>(qp) else { return 0 };
+    let is_connected = !matches!(qp.facade.qp_type(), QpType::Ud | QpType::Gsi);
+    (flags == 0 && is_connected && WRITES_AND_SENDS.contains(&op)).into()
 }

@@ -11,7 +11,7 @@ use std::ptr;
 use std::slice;
 
 use ibverbs_api::{
-    FlushLevel, FlushPlacement, LKey, PostSendError, QKey, QpType, Qpn, RKey, RemoteAddr,
+    FlushLevel, FlushPlacement, LKey, MwType, PostSendError, QKey, QpType, Qpn, RKey, RemoteAddr,
     SendBatch, SendData, SendFlags, SendOp, SendWr, Sge, SrqId,
 };
 use parking_lot::RawMutex;
@@ -19,18 +19,21 @@ use parking_lot::lock_api::RawMutex as _;
 
 use crate::ah::Ah;
 use crate::call::{Pointer, Positive, Refused, answer, answer_fast};
-use crate::handles::{Object, live};
+use crate::handles::{Held, Object, live};
 use crate::memory::{get, list, put};
+use crate::mw::Mw;
 use crate::pd::Pd;
 use crate::qp::{Block, Qp, create, qp_type};
 use crate::types::{
-    ibv_ah, ibv_context, ibv_data_buf, ibv_qp, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
-    ibv_sge,
+    ibv_ah, ibv_context, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex,
+    ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
 };
+use crate::xrcd::Xrcd;
 
 /// Bits of `comp_mask` of `struct ibv_qp_init_attr_ex`.
 mod given {
     pub(super) const PD: u32 = 1;
+    pub(super) const XRCD: u32 = 1 << 1;
     pub(super) const CREATE_FLAGS: u32 = 1 << 2;
     pub(super) const SEND_OPS: u32 = 1 << 6;
 }
@@ -48,12 +51,14 @@ mod sends {
     pub(super) const ATOMIC_CMP_AND_SWP: u64 = 1 << 5;
     pub(super) const ATOMIC_FETCH_AND_ADD: u64 = 1 << 6;
     pub(super) const LOCAL_INV: u64 = 1 << 7;
+    pub(super) const BIND_MW: u64 = 1 << 8;
     pub(super) const SEND_WITH_INV: u64 = 1 << 9;
     pub(super) const FLUSH: u64 = 1 << 11;
     pub(super) const ATOMIC_WRITE: u64 = 1 << 12;
 
     pub(super) const MESSAGES: u64 = SEND | SEND_WITH_IMM;
     pub(super) const WRITES: u64 = RDMA_WRITE | RDMA_WRITE_WITH_IMM;
+    pub(super) const KEYS: u64 = LOCAL_INV | BIND_MW;
     pub(super) const RELIABLE: u64 = RDMA_READ
         | ATOMIC_CMP_AND_SWP
         | ATOMIC_FETCH_AND_ADD
@@ -65,9 +70,9 @@ mod sends {
 /// What each service can be asked for.
 fn supported(qp_type: QpType) -> u64 {
     match qp_type {
-        QpType::Rc => sends::MESSAGES | sends::WRITES | sends::RELIABLE | sends::LOCAL_INV,
+        QpType::Rc => sends::MESSAGES | sends::WRITES | sends::RELIABLE | sends::KEYS,
         QpType::XrcSend => sends::MESSAGES | sends::WRITES | sends::RELIABLE,
-        QpType::Uc => sends::MESSAGES | sends::WRITES | sends::LOCAL_INV,
+        QpType::Uc => sends::MESSAGES | sends::WRITES | sends::KEYS,
         QpType::Ud => sends::MESSAGES,
         _ => 0,
     }
@@ -81,6 +86,9 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     answer("ibv_create_qp_ex", || {
         // SAFETY: the program points to how it is to be.
         let mut wanted = unsafe { get(init) }?;
+        if wanted.qp_type == QpType::XrcRecv as u32 {
+            return create_target(context, &wanted);
+        }
         let ops = check(context, &wanted)?;
         let mut base = ibv_qp_init_attr {
             qp_context: wanted.qp_context,
@@ -97,6 +105,28 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         unsafe { put(init, wanted) }?;
         Ok(qp)
     })
+}
+
+/// Makes a target of extended reliable connections: it belongs to an XRC domain alone.
+fn create_target(
+    context: *mut ibv_context,
+    wanted: &ibv_qp_init_attr_ex,
+) -> Result<*mut ibv_qp, Refused> {
+    // Programs give a protection domain and flags of 0 along, which mean nothing here.
+    let unknown = wanted.comp_mask & !(given::XRCD | given::PD);
+    if unknown != 0 {
+        let why = format!("comp_mask has 0x{unknown:x}, which a target does not have");
+        return Err(Refused::new(libc::EOPNOTSUPP, why));
+    }
+    if wanted.comp_mask & given::XRCD == 0 {
+        return Err(Refused::invalid("a target needs an XRC domain"));
+    }
+    let xrcd = Held::<Xrcd>::get(wanted.xrcd)?;
+    if xrcd.context.handle() != context {
+        return Err(Refused::invalid("the XRC domain belongs to another context"));
+    }
+    let facade = xrcd.facade.create_qp()?;
+    Ok(Qp::publish_target(facade, xrcd, wanted.qp_context))
 }
 
 /// Checks what is beyond an ordinary queue pair; gives the operations that the program wants to put
@@ -147,6 +177,7 @@ pub(crate) fn show(block: &mut Block) {
     ex.wr_rdma_write = Some(wr_rdma_write);
     ex.wr_rdma_write_imm = Some(wr_rdma_write_imm);
     ex.wr_send = Some(wr_send);
+    ex.wr_bind_mw = Some(wr_bind_mw);
     ex.wr_send_imm = Some(wr_send_imm);
     ex.wr_send_inv = Some(wr_send_inv);
     ex.wr_set_ud_addr = Some(wr_set_ud_addr);
@@ -371,6 +402,30 @@ unsafe extern "C" fn wr_atomic_cmp_swp(
 unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, add: u64) {
     // SAFETY: the program has called `ibv_wr_start` in this thread.
     unsafe { build(qp, SendOp::FetchAdd { remote: remote(rkey, addr), add }) };
+}
+
+/// `ibv_wr_bind_mw`: the program sees the new key from now on.
+unsafe extern "C" fn wr_bind_mw(
+    qp: *mut ibv_qp_ex,
+    mw: *mut ibv_mw,
+    rkey: u32,
+    info: *const ibv_mw_bind_info,
+) {
+    // SAFETY: the program has called `ibv_wr_start` in this thread, these two it sets before, and
+    // the window and its region are there.
+    unsafe {
+        let (wr_id, flags) = ((*qp).wr_id, (*qp).wr_flags);
+        step(qp, |qp, building| {
+            if mw.is_null() || info.is_null() {
+                return Err(libc::EINVAL);
+            }
+            let mw = Mw::trusted(mw);
+            let op = mw.binding(qp, MwType::Type2, rkey, &*info)?;
+            building.begin(qp, wr_id, flags, op)?;
+            mw.show_rkey(rkey);
+            Ok(())
+        });
+    }
 }
 
 unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {

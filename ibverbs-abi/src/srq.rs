@@ -8,10 +8,14 @@ use ibverbs_api::{SharedReceiveQueue, SrqAttr, SrqAttrMask};
 use crate::acks::Acks;
 use crate::call::{Pointer, Positive, Refused, answer};
 use crate::context::Context;
+use crate::cq::Cq;
 use crate::handles::{Held, Object, Shown, Users, live, object};
 use crate::memory::{get, put};
 use crate::pd::Pd;
-use crate::types::{ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
+use crate::types::{
+    ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
+};
+use crate::xrcd::Xrcd;
 
 /// A shared receive queue.
 #[repr(C)]
@@ -22,6 +26,8 @@ pub(crate) struct Srq {
     pub(crate) facade: SharedReceiveQueue,
     pub(crate) context: Held<Context>,
     _pd: Held<Pd>,
+    /// For extended reliable connections: the domain, and where receives complete.
+    xrc: Option<(Held<Xrcd>, Held<Cq>)>,
     /// Asynchronous events that the program has taken.
     pub(crate) async_events: Arc<Acks>,
 }
@@ -34,6 +40,7 @@ impl Srq {
         facade: SharedReceiveQueue,
         pd: Held<Pd>,
         srq_context: *mut c_void,
+        xrc: Option<(Held<Xrcd>, Held<Cq>)>,
     ) -> *mut ibv_srq {
         let context = pd.context.clone();
         let c = Shown::new(ibv_srq {
@@ -44,7 +51,8 @@ impl Srq {
             ..ibv_srq::zeroed()
         });
         let (users, async_events) = (Users::default(), Arc::default());
-        Self::table().publish(Arc::new(Self { c, users, facade, context, _pd: pd, async_events }))
+        let _pd = pd;
+        Self::table().publish(Arc::new(Self { c, users, facade, context, _pd, xrc, async_events }))
     }
 }
 
@@ -67,7 +75,75 @@ pub(crate) unsafe extern "C" fn ibv_create_srq(
         (wanted.attr.max_wr, wanted.attr.max_sge) = (max_wr, max_sge);
         // SAFETY: as above.
         unsafe { put(init, wanted) }?;
-        Ok(Srq::publish(facade, held, wanted.srq_context))
+        Ok(Srq::publish(facade, held, wanted.srq_context, None))
+    })
+}
+
+/// Bits of `comp_mask` of `struct ibv_srq_init_attr_ex`.
+const INIT_TYPE: u32 = 1;
+const INIT_PD: u32 = 1 << 1;
+const INIT_XRCD: u32 = 1 << 2;
+const INIT_CQ: u32 = 1 << 3;
+
+/// Values of `enum ibv_srq_type`.
+const TYPE_BASIC: u32 = 0;
+const TYPE_XRC: u32 = 1;
+
+/// `ibv_create_srq_ex(3)`, which `verbs.h` calls by a pointer: the capacities that there are go back
+/// to the program.
+pub(crate) unsafe extern "C" fn create_srq_ex(
+    context: *mut ibv_context,
+    init: *mut ibv_srq_init_attr_ex,
+) -> Pointer<ibv_srq> {
+    answer("ibv_create_srq_ex", || {
+        // SAFETY: the program points to how it is to be.
+        let mut wanted = unsafe { get(init) }?;
+        if wanted.comp_mask & !(INIT_TYPE | INIT_PD | INIT_XRCD | INIT_CQ) != 0 {
+            let why = "comp_mask has bits of tag matching, or unknown ones, which are not there";
+            return Err(Refused::new(libc::EOPNOTSUPP, why));
+        }
+        if wanted.comp_mask & INIT_PD == 0 {
+            return Err(Refused::invalid("a shared receive queue needs a protection domain"));
+        }
+        let held = Held::<Pd>::get(wanted.pd)?;
+        if held.context.handle() != context {
+            return Err(Refused::invalid("the protection domain belongs to another context"));
+        }
+        let has_type = wanted.comp_mask & INIT_TYPE != 0;
+        let attr = capacities(&wanted.attr);
+        let (facade, xrc) = match if has_type { wanted.srq_type } else { TYPE_BASIC } {
+            TYPE_BASIC => (held.facade.create_srq(attr)?, None),
+            TYPE_XRC => {
+                if wanted.comp_mask & (INIT_XRCD | INIT_CQ) != INIT_XRCD | INIT_CQ {
+                    let why = "a queue of type XRC needs an XRC domain and a completion queue";
+                    return Err(Refused::invalid(why));
+                }
+                let (xrcd, cq) = (Held::<Xrcd>::get(wanted.xrcd)?, Held::<Cq>::get(wanted.cq)?);
+                let facade = held.facade.create_xrc_srq(attr, &xrcd.facade, &cq.facade)?;
+                (facade, Some((xrcd, cq)))
+            }
+            other => {
+                let why = format!("shared receive queues of type {other} are not there");
+                return Err(Refused::new(libc::EOPNOTSUPP, why));
+            }
+        };
+        let SrqAttr { max_wr, max_sge, .. } = facade.query();
+        (wanted.attr.max_wr, wanted.attr.max_sge) = (max_wr, max_sge);
+        // SAFETY: as above.
+        unsafe { put(init, wanted) }?;
+        Ok(Srq::publish(facade, held, wanted.srq_context, xrc))
+    })
+}
+
+/// `ibv_get_srq_num(3)`, which `verbs.h` calls by a pointer: of queues of type XRC alone.
+pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32) -> Positive {
+    answer("ibv_get_srq_num", || {
+        let srq = live::<Srq>(srq)?;
+        if srq.xrc.is_none() {
+            return Err(Refused::invalid("only shared receive queues of type XRC have a number"));
+        }
+        // SAFETY: the program wants the number there.
+        unsafe { put(srq_num, srq.facade.id().0) }
     })
 }
 

@@ -28,3 +28,13 @@ fn queues_posting_polling_and_events() {
 fn requests_that_are_put_together_call_by_call() {
     run_alone("requests_that_are_put_together_call_by_call", "built");
 }
+
+#[test]
+fn windows_and_other_memory() {
+    run_alone("windows_and_other_memory", "memory");
+}
+
+#[test]
+fn extended_reliable_connections() {
+    run_alone("extended_reliable_connections", "xrc");
+}

@@ -136,6 +136,11 @@ impl MemoryRegion {
         &self.buffer
     }
 
+    /// What may be done with it.
+    pub fn access(&self) -> AccessFlags {
+        self.access
+    }
+
     /// The address that its first byte goes by.
     pub fn addr(&self) -> u64 {
         self.iova

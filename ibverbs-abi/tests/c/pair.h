@@ -66,6 +66,9 @@ static inline void make_end(struct end *end, struct ibv_context *context)
 
 static inline void connect_to(struct ibv_qp *qp, uint32_t peer)
 {
+	/* What only those have that answer requests, and those that make them. */
+	int answers = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	int asks = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT,
 		.port_num = 1,
@@ -85,16 +88,16 @@ static inline void connect_to(struct ibv_qp *qp, uint32_t peer)
 	attr.ah_attr.grh.hop_limit = 64;
 	attr.ah_attr.grh.sgid_index = gid_of_host(qp->context, &attr.ah_attr.grh.dgid);
 	SAME(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-			   IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-			   IBV_QP_MIN_RNR_TIMER), 0);
+			   IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			   (qp->qp_type == IBV_QPT_XRC_SEND ? 0 : answers)), 0);
 	memset(&attr, 0, sizeof(attr));
 	attr.qp_state = IBV_QPS_RTS;
 	attr.timeout = 14;
 	attr.retry_cnt = 7;
 	attr.rnr_retry = 7;
 	attr.max_rd_atomic = 4;
-	SAME(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-			   IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC), 0);
+	SAME(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_SQ_PSN |
+			   (qp->qp_type == IBV_QPT_XRC_RECV ? 0 : asks)), 0);
 }
 
 static inline void make_pair(struct end *a, struct end *b, struct ibv_context *context)
