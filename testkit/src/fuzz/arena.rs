@@ -51,9 +51,9 @@ impl Zone {
 
     const fn access(self) -> AccessFlags {
         match self {
-            Self::Writable | Self::Revocable => {
-                AccessFlags::REMOTE_CHANGES.union(AccessFlags::LOCAL_WRITE)
-            }
+            Self::Writable | Self::Revocable => AccessFlags::REMOTE_CHANGES
+                .union(AccessFlags::LOCAL_WRITE)
+                .union(AccessFlags::FLUSH_GLOBAL),
             Self::Readable => AccessFlags::REMOTE_READ,
             Self::Local => AccessFlags::LOCAL_WRITE,
             Self::Source => AccessFlags::empty(),

@@ -7,13 +7,15 @@ use arbitrary::{Result, Unstructured};
 use rxe_core::qp::{
     AddressVector, Mtu, QpAttr, QpAttrMask, QpCaps, QpInit, QpState, QpType, steps_to_rts,
 };
-use rxe_core::wq::{RecvWr, SendData, SendFlags, SendOp, SendWr};
+use rxe_core::wq::{FlushLevel, RecvWr, SendData, SendFlags, SendOp, SendWr};
 use rxe_core::{Instant, Path, QueuePair, Shard};
+use rxe_wire::hdr::FlushPlacement;
 use rxe_wire::{OpcodeInfo, Operation, Packet, Psn, Qpn};
 
 use super::arena::{Arena, SECRET, Zone, gid_of};
 use super::ledger::Ledger;
 use super::packets::{QKEY, Recipe, service_of};
+use super::reads::Reads;
 
 const HOST_PSN: Psn = Psn::new(0xff_ffe0);
 const PEER_PSN: Psn = Psn::new(0xff_fff0);
@@ -23,16 +25,17 @@ const MTU: Mtu = Mtu::M256;
 const STEPS: usize = 256;
 
 pub(super) fn run_responder(input: &[u8]) {
-    run(input, false);
+    let _ = run(input, false);
 }
 
 pub(super) fn run_completer(input: &[u8]) {
-    run(input, true);
+    let _ = run(input, true);
 }
 
-fn run(input: &[u8], responses: bool) {
+/// Does what the input says; the READs, with what was reached.
+fn run(input: &[u8], responses: bool) -> Option<Reads> {
     let mut u = Unstructured::new(input);
-    let Ok(mut lone) = Lone::new(&mut u, responses) else { return };
+    let mut lone = Lone::new(&mut u, responses).ok()?;
     for _ in 0..STEPS {
         // An input that ends has said all that it has to say.
         if u.is_empty() || lone.step(&mut u).is_err() {
@@ -40,7 +43,7 @@ fn run(input: &[u8], responses: bool) {
         }
         lone.poll();
     }
-    lone.finish();
+    Some(lone.finish())
 }
 
 struct Lone {
@@ -49,6 +52,7 @@ struct Lone {
     recipe: Recipe,
     path: Path,
     ledger: Ledger,
+    reads: Reads,
     now: Instant,
     /// The next PSN of the peer's requests.
     peer_psn: Psn,
@@ -102,11 +106,15 @@ impl Lone {
         let path = Path::new(gid_of(2), arena.gid);
         let (ledger, now) = (Ledger::default(), Instant::from_nanos(1));
         let sent_psn = HOST_PSN.minus(1);
-        Ok(Self { arena, qp, recipe, path, ledger, now, peer_psn: PEER_PSN, sent_psn })
+        let reads = Reads::new(qp.qpn(), MTU.bytes(), HOST_PSN);
+        let peer_psn = PEER_PSN;
+        Ok(Self { arena, qp, recipe, path, ledger, reads, now, peer_psn, sent_psn })
     }
 
     fn step(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        match u.int_in_range(0..=15u8)? {
+        // One byte says what to do: new things get new numbers, so that old inputs stay what they are.
+        let last = if self.recipe.responses { 31 } else { 15 };
+        match u.int_in_range(0..=last)? {
             0..=7 => self.receive(u)?,
             8 | 9 if self.recipe.responses => self.send(u)?,
             8..=10 => self.post_receive(u)?,
@@ -116,7 +124,19 @@ impl Lone {
                 self.arena.shard.handle_timeout(self.now);
             }
             14 => self.change_state(u)?,
-            _ => self.arena.revoke(),
+            15 => self.arena.revoke(),
+            16..=28 => self.answer_read(u)?,
+            29 | 30 => self.send_more(u)?,
+            _ => self.flush_or_write(u)?,
+        }
+        Ok(())
+    }
+
+    /// A peer's answer to a READ, or a part of it, in any order.
+    fn answer_read(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        for bytes in self.reads.answer(u)? {
+            self.reads.coming(&bytes);
+            self.arena.shard.handle_packet(self.now, &self.path, &bytes);
         }
         Ok(())
     }
@@ -128,6 +148,7 @@ impl Lone {
             self.peer_psn
         };
         let (bytes, packets) = self.recipe.make(u, &self.arena, psn)?;
+        self.reads.coming(&bytes);
         self.arena.shard.handle_packet(self.now, &self.path, &bytes);
         if !self.recipe.responses {
             self.peer_psn = psn.plus(packets);
@@ -164,14 +185,49 @@ impl Lone {
         let length = if short { 8 } else { u.int_in_range(0..=2000u16)?.into() };
         let sges = [self.arena.sge(zone, u.arbitrary()?, length)];
         let flags = SendFlags::from_bits_truncate(u.arbitrary()?);
-        let wr_id = self.ledger.send_id();
         let data =
             if u.ratio(1, 8u8)? { SendData::Inline(&[7; 20]) } else { SendData::Sges(&sges) };
+        self.post(op, flags, data);
+        Ok(())
+    }
+
+    /// A READ of some packets that succeeds if it is answered: what is behind a gap needs those.
+    fn send_more(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let op = SendOp::Read { remote: self.arena.remote(Zone::Readable, u.arbitrary()?) };
+        let sges = [self.arena.sge(Zone::Local, 0, u.int_in_range(1..=4096u16)?.into())];
+        let unsignaled = u.ratio(1, 4u8)?;
+        let flags = if unsignaled { SendFlags::empty() } else { SendFlags::SIGNALED };
+        self.post(op, flags, SendData::Sges(&sges));
+        self.transmit();
+        Ok(())
+    }
+
+    fn flush_or_write(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let remote = self.arena.remote(Zone::Writable, u.arbitrary()?);
+        let kind: u8 = u.arbitrary()?;
+        let level = if kind & 2 == 0 { FlushLevel::Range } else { FlushLevel::Region };
+        let (placement, length) = (FlushPlacement::GLOBAL_VISIBILITY, u32::from(kind));
+        let (op, data): (_, &[u8]) = match kind & 1 {
+            0 => (SendOp::AtomicWrite { remote }, &[9; 8]),
+            _ => (SendOp::Flush { remote, length, placement, level }, &[]),
+        };
+        let flags = SendFlags::from_bits_truncate((kind >> 2).into());
+        let data = if data.is_empty() { SendData::Sges(&[]) } else { SendData::Inline(data) };
+        self.post(op, flags, data);
+        Ok(())
+    }
+
+    fn post(&mut self, op: SendOp, flags: SendFlags, data: SendData<'_>) {
+        let wr_id = self.ledger.send_id();
         if self.qp.post_send(&SendWr { wr_id, op, flags, data, srq_number: None }).is_ok() {
+            let len = match data {
+                SendData::Inline(bytes) => bytes.len(),
+                SendData::Sges(sges) => sges.iter().map(|sge| sge.length as usize).sum(),
+            };
+            self.reads.posted(wr_id, matches!(op, SendOp::Read { .. }), len);
             self.ledger.posted(wr_id, flags.contains(SendFlags::SIGNALED));
             self.arena.shard.kick(self.now, self.qp.qpn());
         }
-        Ok(())
     }
 
     fn change_state(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
@@ -199,6 +255,7 @@ impl Lone {
                 let leaks = packet.payload().contains(&SECRET);
                 assert!(!leaks, "memory that was not granted was read: {packet}");
             }
+            self.reads.sent(&packet);
             if is_counted(info) {
                 self.sent_psn = bth.psn;
             }
@@ -211,11 +268,12 @@ impl Lone {
         for wc in &completions {
             assert_eq!(wc.qpn, self.qp.qpn());
             self.ledger.completed(wc);
+            self.reads.completed(wc);
         }
     }
 
     /// Ends it all: the rest is flushed, nothing was touched, and nothing happens afterwards.
-    fn finish(mut self) {
+    fn finish(mut self) -> Reads {
         self.transmit();
         let attr = QpAttr { state: QpState::Err, ..QpAttr::default() };
         let done = self.arena.shard.modify_qp(self.now, self.qp.qpn(), &attr, QpAttrMask::STATE);
@@ -230,10 +288,25 @@ impl Lone {
         let mut buf = [0; Shard::MAX_PACKET];
         assert_eq!(self.arena.shard.poll_transmit(self.now, &mut buf), None);
         self.poll();
+        self.reads
     }
 }
 
 /// Whether a packet's PSN is one of our own requests'.
 fn is_counted(info: &OpcodeInfo) -> bool {
     info.is_request()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::corpus;
+    use super::*;
+
+    #[test]
+    fn the_stored_inputs_ask_for_gaps_of_reads_and_mend_them() {
+        let reached: Vec<_> = corpus("completer").filter_map(|input| run(&input, true)).collect();
+        let gaps = reached.iter().filter(|reads| reads.gaps_asked > 0).count();
+        let mended = reached.iter().filter(|reads| reads.mended > 0).count();
+        assert!(gaps >= 3 && mended >= 1, "{gaps} inputs ask for gaps, {mended} mend one");
+    }
 }

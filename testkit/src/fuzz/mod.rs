@@ -7,10 +7,12 @@
 //! once and in order.
 
 mod arena;
+mod keys;
 mod ledger;
 mod lone;
 mod packets;
 mod parser;
+mod reads;
 mod two_engines;
 
 /// A fuzz target: its name, which is that of its folder in `fuzz/corpus`, and its body.
@@ -42,4 +44,16 @@ pub const TARGETS: [Target; 4] = [
 pub fn run(name: &str, input: &[u8]) {
     let target = TARGETS.iter().find(|target| target.name == name);
     (target.unwrap_or_else(|| panic!("there is no fuzz target {name}")).run)(input);
+}
+
+/// The inputs stored for a target.
+#[cfg(test)]
+fn corpus(target: &str) -> impl Iterator<Item = Vec<u8>> {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
+    let mut paths: Vec<_> = std::fs::read_dir(root.join(target))
+        .expect("the folder is there")
+        .map(|entry| entry.expect("it can be listed").path())
+        .collect();
+    paths.sort();
+    paths.into_iter().map(|path| std::fs::read(path).expect("it can be read"))
 }
