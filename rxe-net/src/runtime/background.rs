@@ -10,6 +10,7 @@ use rxe_core::time::Instant;
 
 use super::clock::Clock;
 use super::runner::{Round, Runner};
+use crate::sys::thread::spawn_deaf;
 
 /// How long the thread looks for more after a packet, where a core is free for that.
 const LINGER_NANOS: u64 = 50_000;
@@ -23,7 +24,8 @@ const BUSY_NANOS: u64 = 1_000_000_000;
 const BLIND_PAUSE: Duration = Duration::from_millis(1);
 
 pub(super) fn spawn(runner: Arc<Runner>) -> io::Result<JoinHandle<()>> {
-    Builder::new().name(format!("urxe-{}", runner.slot())).spawn(move || run(&runner))
+    let builder = Builder::new().name(format!("urxe-{}", runner.slot()));
+    spawn_deaf(builder, move || run(&runner))
 }
 
 /// Sleeps until there is something to do, and does it.

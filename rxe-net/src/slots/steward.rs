@@ -22,6 +22,7 @@ use super::inbox::{Inbox, Received};
 use super::letter::{Answer, Letter, MAX_LETTER};
 use super::registry::{foreign_slots, reader};
 use super::survey::Survey;
+use crate::sys::thread::spawn_deaf;
 use crate::udp::probe::Prober;
 use crate::udp::{holder, steer};
 
@@ -56,7 +57,7 @@ pub(crate) fn of_this_process() -> io::Result<Arc<Steward>> {
     let steward = Steward { _tracked: Tracked::new(&waker), waker, state: Mutex::default() };
     let steward = Arc::new(steward);
     let thread = steward.clone();
-    Builder::new().name("urxe-slots".into()).spawn(move || thread.run())?;
+    spawn_deaf(Builder::new().name("urxe-slots".into()), move || thread.run())?;
     *place = Some(steward.clone());
     Ok(steward)
 }

@@ -1,4 +1,5 @@
-//! System calls about network interfaces and descriptors, each behind a safe function.
+//! System calls about network interfaces, descriptors and threads, each behind a safe function.
 
 pub(crate) mod descriptor;
 pub(crate) mod ifreq;
+pub(crate) mod thread;
