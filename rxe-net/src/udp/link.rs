@@ -14,6 +14,7 @@ use rxe_wire::icrc::IcrcFlow;
 
 use super::check::IcrcChecker;
 use super::hint;
+use super::probe;
 use super::socket::{self, BufferSizes, TxKey, TxSockets};
 use super::steer::{BindError, Membership, ROCE_PORT};
 use super::sys::{self, InMessage, MAX_SEND, OutMessage, RawAddress, RecvRing};
@@ -635,7 +636,10 @@ fn split(
         }
         let Some((packet, icrc)) = sealed.split_last_chunk() else { continue };
         let is_good = checker.is_good(index == 0, packet, u32::from_le_bytes(*icrc));
-        if let Some(capture) = capture {
+        // A probe is this library talking to itself, and no packet of RoCE's.
+        if let Some(capture) = capture
+            && probe::read(&path, packet).is_none()
+        {
             let (identification, dont_fragment) = checker.last_header();
             let (path, source_port) = (&path, from.port());
             capture.packet(&CapturedPacket {
@@ -691,9 +695,13 @@ fn read_controls(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
+
     use rxe_core::path::Transmit;
     use rxe_wire::Qpn;
+
+    use super::*;
+    use crate::udp::probe::Prober;
 
     fn fill(batch: &mut TxBatch, link: &UdpLink, destination: Gid, count: usize, len: usize) {
         let path = Path::new(link.gid(), destination);
@@ -763,6 +771,23 @@ mod tests {
         assert_eq!(link.counters().send_errors, 100);
         assert_eq!(link.max_segments(), SEGMENT_LIMITS[0]);
         assert_eq!(receive_all(&mut link), 3);
+    }
+
+    #[test]
+    fn a_capture_has_what_goes_and_comes_but_no_probes() {
+        let mut link = open(5);
+        let name = format!("urxe-probes-{}.pcap", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        let capture = Arc::new(Capture::create(&file, Duration::ZERO).expect("a file"));
+        link.set_capture(Some(capture.clone()));
+        let address = SocketAddr::new(crate::udp::test_address(5), ROCE_PORT);
+        Prober::open(address).and_then(|prober| prober.send(0, 7, 9)).expect("a probe");
+        assert_eq!((receive_all(&mut link), capture.stats().written), (1, 0));
+        let (mut batch, own) = (TxBatch::new(), link.gid());
+        fill(&mut batch, &link, own, 1, 40);
+        link.transmit(Instant::ZERO, &mut batch);
+        assert_eq!((receive_all(&mut link), capture.stats().written), (1, 2));
+        std::fs::remove_file(&file).expect("removed");
     }
 
     #[test]
