@@ -104,7 +104,8 @@ impl Context {
         &self.inner.device
     }
 
-    /// Whether both are handles to one opened device: what is made with the one goes with the other.
+    /// Whether both are handles to one opened device: what is made with the one goes with the
+    /// other.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -323,7 +324,8 @@ impl Context {
     ///
     /// After [`after_fork_in_child`](crate::after_fork_in_child) what the parent opened is useless
     /// in the child: posting and changing queue pairs end with an error, polling finds nothing,
-    /// dropping and closing leave the parent's objects as they are. The child can open a device anew.
+    /// dropping and closing leave the parent's objects as they are. The child can open a device
+    /// anew.
     pub fn is_ours(&self) -> bool {
         self.inner.runners.iter().all(|runner| runner.is_ours())
     }

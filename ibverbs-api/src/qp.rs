@@ -206,9 +206,9 @@ impl QueuePair {
         self.runner.slot()
     }
 
-    /// Has requests of connection management (REQ, SIDR_REQ) for a service come to this QP1, whichever
-    /// process of the host gets them: those to `address`, or to any address. Until the registration
-    /// is dropped.
+    /// Has requests of connection management (REQ, SIDR_REQ) for a service come to this QP1,
+    /// whichever process of the host gets them: those to `address`, or to any address. Until the
+    /// registration is dropped.
     ///
     /// # Errors
     ///

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use integration_tests::{Mesh, Report};
@@ -12,8 +13,9 @@ use testkit::netns::{Namespace, with_namespaces};
 use testkit::process::{self, Running};
 use testkit::scratch::Scratch;
 
-/// Microseconds that a pair waits after each message.
-const PAUSE: &str = "3000";
+/// Microseconds that a pair waits after each message: what 56 ends send and check must be far less
+/// than two cores can do, since all waits on each other here.
+const PAUSE: &str = "10000";
 /// Processes that share an address.
 const MEMBERS: usize = 8;
 
@@ -23,6 +25,12 @@ fn member(namespace: &Namespace) -> Command {
     command.args(["--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--"]);
     command.arg(env!("CARGO_BIN_EXE_mesh-member")).args(["rxe_lo", PAUSE]);
     command
+}
+
+/// One mesh at a time, for the same reason.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn new_mesh(namespace: &Namespace) -> Mesh<impl Fn() -> Command> {
@@ -50,7 +58,8 @@ fn reports<F: Fn() -> Command>(mesh: &mut Mesh<F>) -> (Messages, Report) {
     (messages, sum)
 }
 
-/// Each pair goes on: within a time that is long enough for a busy machine, messages come both ways.
+/// Each pair goes on: within a time that is long enough for a busy machine, messages come both
+/// ways.
 fn assert_progress<F: Fn() -> Command>(mesh: &mut Mesh<F>) {
     let (before, _) = reports(mesh);
     let count = mesh.members().len();
@@ -95,6 +104,7 @@ fn misdelivered(before: &Report, after: &Report) -> f64 {
 
 #[test]
 fn eight_processes_share_an_address() {
+    let _alone = alone();
     with_namespaces("eight_processes_share_an_address", || {
         let namespace = Namespace::new("mesh").unwrap();
         let mut mesh = new_mesh(&namespace);
@@ -105,7 +115,7 @@ fn eight_processes_share_an_address() {
         let (_, after) = reports(&mut mesh);
         let share = misdelivered(&before, &after);
         println!("while all join: {before:?}; afterwards {share:.6} at the wrong process");
-        assert!(after.received > before.received + 1000, "{after:?}");
+        assert!(after.received > before.received + 300, "{after:?}");
         assert!(share < 0.01, "the order of the sockets is not known: {share}");
         assert_slots(&namespace, MEMBERS);
         drop(mesh);
@@ -156,6 +166,7 @@ fn kill_and_replace(name: &str, time: Duration) {
 
 #[test]
 fn survivors_lose_nothing_when_members_are_killed_and_replaced() {
+    let _alone = alone();
     with_namespaces("survivors_lose_nothing_when_members_are_killed_and_replaced", || {
         kill_and_replace("kill", Duration::from_secs(5));
     });
@@ -165,6 +176,7 @@ fn survivors_lose_nothing_when_members_are_killed_and_replaced() {
 #[test]
 #[ignore = "takes more than a minute"]
 fn survivors_lose_nothing_for_a_minute() {
+    let _alone = alone();
     with_namespaces("survivors_lose_nothing_for_a_minute", || {
         kill_and_replace("minute", Duration::from_secs(60));
     });

@@ -50,7 +50,7 @@ fn main() -> Anything<()> {
             Err(TryRecvError::Empty) => {}
         }
         if !member.work()? {
-            thread::sleep(Duration::from_micros(200));
+            thread::sleep(Duration::from_micros(500));
         }
     }
 }

@@ -255,8 +255,8 @@ impl Core {
         self.transmit_some(now, TRANSMIT_MAX);
     }
 
-    /// Sends what a queue pair owes to its peer, before it goes: a turn for its requests and one for
-    /// its replies, whichever comes first, and then as usual.
+    /// Sends what a queue pair owes to its peer, before it goes: a turn for its requests and one
+    /// for its replies, whichever comes first, and then as usual.
     ///
     /// Returns the time then.
     fn transmit_owed_by(&mut self, now: Instant, qpn: Qpn) -> Instant {
@@ -362,8 +362,8 @@ impl Runner {
     /// Whether this process started it, and not one that it was forked from
     /// ([`after_fork_in_child`](crate::slots::after_fork_in_child)).
     ///
-    /// What is not ours does nothing: queue pairs on it cannot be made or changed, nothing is sent or
-    /// received, and destroying and closing leave the parent's as they are.
+    /// What is not ours does nothing: queue pairs on it cannot be made or changed, nothing is sent
+    /// or received, and destroying and closing leave the parent's as they are.
     pub fn is_ours(&self) -> bool {
         self.slot.is_ours()
     }
@@ -393,8 +393,8 @@ impl Runner {
     /// process of the host gets them: those to `address`, or to any address. Until the
     /// registration is dropped; the queue pair should be there before.
     ///
-    /// All messages about a connection come here too that carry a communication id of this end whose
-    /// top byte is [`Self::slot`].
+    /// All messages about a connection come here too that carry a communication id of this end
+    /// whose top byte is [`Self::slot`].
     ///
     /// # Errors
     ///
@@ -627,8 +627,8 @@ impl Runner {
         round
     }
 
-    /// Takes the lock, and gives it back as it must be: see [`Self::release`]. `None` in a child after
-    /// fork, where a thread of the parent may have the lock for ever.
+    /// Takes the lock, and gives it back as it must be: see [`Self::release`]. `None` in a child
+    /// after fork, where a thread of the parent may have the lock for ever.
     fn with_core<R>(&self, work: impl FnOnce(&mut Core, Instant) -> R) -> Option<R> {
         if !self.is_ours() {
             return None;

@@ -81,8 +81,8 @@ impl Detour {
         self.counters
     }
 
-    /// Takes a packet whose slot is `destined`; false when it is this shard's after all, or nobody's:
-    /// then the engine drops and counts it.
+    /// Takes a packet whose slot is `destined`; false when it is this shard's after all, or
+    /// nobody's: then the engine drops and counts it.
     ///
     /// It may still be on its way when this returns: [`flush`](Self::flush) ends a round.
     #[cold]

@@ -1,9 +1,9 @@
 //! Packets to QP1: which process they are for.
 //!
-//! All of QP1 have the same number, so the kernel gives their packets to any process on the address.
-//! Who they are for is in the message of connection management that they carry: a request is for
-//! whoever serves its service id; all else names the receiver's communication id, whose top byte is
-//! the slot of the shard that has the QP1.
+//! All of QP1 have the same number, so the kernel gives their packets to any process on the
+//! address. Who they are for is in the message of connection management that they carry: a request
+//! is for whoever serves its service id; all else names the receiver's communication id, whose top
+//! byte is the slot of the shard that has the QP1.
 
 use rxe_wire::mad::Mad;
 use rxe_wire::mad::cm::{CmMessage, CommId, ServiceId};

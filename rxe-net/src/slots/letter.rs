@@ -1,5 +1,5 @@
-//! What processes of a host write to each other: packets that came to the wrong one, and a few words
-//! about the sockets of an address.
+//! What processes of a host write to each other: packets that came to the wrong one, and a few
+//! words about the sockets of an address.
 //!
 //! Numbers are in the byte order of the host, as both ends are on it. A letter that is not of these
 //! forms is dropped. The version is in the names of the inboxes.
@@ -9,7 +9,8 @@ use std::net::SocketAddr;
 use gid_table::{Gid, GidType};
 use rxe_core::path::Path;
 
-/// Bytes of a letter at most: less than what a socket's send buffer holds by default, several times.
+/// Bytes of a letter at most: less than what a socket's send buffer holds by default, several
+/// times.
 pub(crate) const MAX_LETTER: usize = 48 << 10;
 
 /// Bytes of a path in a letter.

@@ -1,8 +1,8 @@
 //! The thread of a process that reads its inboxes, and keeps the steering of its addresses right.
 //!
 //! Who notices that packets come to wrong sockets raises an [`alarm`]. The steward then makes a
-//! survey of the address and gives its sockets the program that fits. All processes on an address may
-//! notice at the same time; who sees the probes of another one's survey leaves it to that one.
+//! survey of the address and gives its sockets the program that fits. All processes on an address
+//! may notice at the same time; who sees the probes of another one's survey leaves it to that one.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,7 +1,7 @@
 //! Probes: packets that ask which socket of an address the kernel has at an index.
 //!
-//! A probe is a RoCEv2 packet as others are, with a good iCRC, from an address to itself: the kernel
-//! lets no packet in from outside that claims such a source over IPv4. Its opcode is none of
+//! A probe is a RoCEv2 packet as others are, with a good iCRC, from an address to itself: the
+//! kernel lets no packet in from outside that claims such a source over IPv4. Its opcode is none of
 //! rxe-wire's table, and its destination QPN is 0xFFFF00 plus the index, which the steering program
 //! takes for the index. So the engine never gets one.
 

@@ -7,10 +7,11 @@
 //! *last* into its place, also when a process is killed. Any member may renew the program, and the
 //! last one to do so is right.
 //!
-//! Where a process has an address for itself, its [`AddressGroup`] knows the order of the sockets, and
-//! renews the program at each change. Otherwise nobody knows it, and the process's steward finds it out
-//! by a survey: when a socket has joined or left, and when packets came to wrong sockets, which is the
-//! sign that some process is gone. The program takes probes to their index.
+//! A socket alone needs no program. Where a process has an address for itself, its [`AddressGroup`]
+//! knows the order of the sockets, and renews the program at each change. Otherwise nobody knows
+//! it, and the process's steward finds it out by a survey: when a socket has joined or left, and
+//! when packets came to wrong sockets, which is the sign that some process is gone. The program
+//! takes probes to their index.
 //!
 //! Steering only saves work. The kernel looks at the first packet of a coalesced buffer alone,
 //! and packets to QP 1 or to an unknown slot go to any member, by hash. So whoever receives looks
@@ -153,10 +154,11 @@ impl Membership {
         let socket = Arc::new(bind_receiver(address, prepare)?);
         let group = groups.entry(address).or_default();
         // Asked when the socket is there: who comes later is behind it, or sees it.
-        group.is_mixed |= is_shared(address, group.members.len() + 1);
+        let others = others_on(address, group.members.len() + 1);
+        group.is_mixed |= others > 0;
         let tracked = Tracked::new(&socket);
         group.members.push(Member { slot, _tracked: tracked, socket: Arc::clone(&socket) });
-        let steered = if group.is_mixed { Ok(()) } else { group.steer() };
+        let steered = group.steer_first(others);
         let needs_survey = group.is_mixed;
         let membership = Self { address, slot, has_left: false, born: Generation::now() };
         drop(groups);
@@ -270,13 +272,16 @@ fn bind_receiver(
     Ok(socket)
 }
 
-/// Whether other processes receive on the address too, where `own` sockets are of this one.
-fn is_shared(address: SocketAddr, own: usize) -> bool {
-    holder::sockets_on(address).map(|count| count > own).unwrap_or_else(|error| {
-        tracing::debug!(target: "rxe::net", %address, %error, "looks for other processes instead");
-        // Without an answer it may be so; then a survey tells.
-        registry::foreign_slots().map_or(true, |slots| !slots.is_empty())
-    })
+/// How many sockets of other processes receive on the address too, where `own` are of this one.
+fn others_on(address: SocketAddr, own: usize) -> usize {
+    holder::sockets_on(address).map_or_else(
+        |error| {
+            tracing::debug!(target: "rxe::net", %address, %error, "looks for other processes");
+            // Any of them may be there, and a survey tells.
+            registry::foreign_slots().map_or(usize::MAX, |slots| slots.len())
+        },
+        |count| count.saturating_sub(own),
+    )
 }
 
 /// Processes that are asked for a survey when the last socket of this one has left.
@@ -307,12 +312,12 @@ pub(crate) fn has(address: SocketAddr) -> bool {
     GROUPS.get().lock().contains_key(&address)
 }
 
-/// The slots of this process that receive on an address; `None` when it has none, or knows the order
-/// of the group without a survey.
+/// The slots of this process that receive on an address; `None` when it has none, or knows the
+/// order of the group without a survey.
 pub(crate) fn members_to_survey(address: SocketAddr) -> Option<Vec<u8>> {
     let groups = GROUPS.get().lock();
     let group = groups.get(&address)?;
-    (group.is_mixed || is_shared(address, group.members.len())).then(|| group.slots())
+    (group.is_mixed || others_on(address, group.members.len()) > 0).then(|| group.slots())
 }
 
 /// Gives the group of an address the program for an order that was found by a survey.
@@ -328,7 +333,7 @@ pub(crate) fn install(address: SocketAddr, order: &[Option<u8>]) {
 impl AddressGroup {
     /// Notes whether there are sockets of other processes in the group, and returns it.
     fn note_others(&mut self, address: SocketAddr) -> bool {
-        let is_shared = is_shared(address, self.members.len());
+        let is_shared = others_on(address, self.members.len()) > 0;
         self.is_mixed |= is_shared;
         is_shared
     }
@@ -340,6 +345,20 @@ impl AddressGroup {
 
     fn slots(&self) -> Vec<u8> {
         self.members.iter().map(|member| member.slot).collect()
+    }
+
+    /// Gives the group a program when a member has joined, and there are so many of other
+    /// processes.
+    fn steer_first(&self, others: usize) -> io::Result<()> {
+        match (self.is_mixed, self.members.len(), others) {
+            // Alone: it gets all there is, and each program would only take time.
+            (false, 1, _) => Ok(()),
+            (false, ..) => self.steer(),
+            // The other one was alone: without a program no probe finds its place.
+            (true, 1, 1) => self.attach(&steering_program(&[])),
+            // There is one, which serves all others until the survey is done.
+            (true, ..) => Ok(()),
+        }
     }
 
     /// Gives the group the program for the order of the members, which is known.
@@ -368,9 +387,9 @@ impl AddressGroup {
 /// The program that returns the index in `slots` of a packet's slot.
 ///
 /// It sees the UDP payload from offset 0, that is BTH, whose bytes 5 to 7 are the destination
-/// QPN. A probe goes to the index that it is for. For any other slot it returns an index beyond the
-/// group: then the kernel takes its hash. A packet too short to have a slot goes to the first: a load
-/// out of bounds returns 0.
+/// QPN. A probe goes to the index that it is for. For any other slot it returns an index beyond
+/// the group: then the kernel takes its hash. A packet too short to have a slot goes to the first:
+/// a load out of bounds returns 0.
 fn steering_program(slots: &[u8]) -> Vec<libc::sock_filter> {
     program(slots.iter().copied().zip(0..), u32::MAX)
 }
