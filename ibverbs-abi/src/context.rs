@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use ibverbs_api::{DeviceAttr, Limits};
+use ibverbs_api::{DeviceAttr, Limits, OpenOptions};
 
 use crate::ah::Ah;
 use crate::call::{Convention, Count, MinusOne, Pointer, Positive, Refused, answer};
@@ -183,11 +183,26 @@ impl Context {
     }
 }
 
+/// Bytes asked for the receive buffer of a socket; the host grants what it grants anybody
+/// (`net.core.rmem_max`).
+///
+/// Programs that were written for a fabric that loses nothing send datagrams, and messages over
+/// UC, as fast as they can, and wait for ever for one that is lost: what comes in a burst must find
+/// room.
+const RECEIVE_BUFFER: u32 = 8 << 20;
+
+/// How devices are opened for programs in C.
+fn options() -> Result<OpenOptions, Refused> {
+    let mut options = OpenOptions::from_env()?;
+    options.link.buffers.receive.get_or_insert(RECEIVE_BUFFER);
+    Ok(options)
+}
+
 /// `ibv_open_device(3)`.
 pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> Pointer<ibv_context> {
     answer("ibv_open_device", || {
         let held = Held::<Device>::get(device)?;
-        let facade = held.facade()?.open()?;
+        let facade = held.facade()?.open_with(options()?)?;
         flush_at_exit();
         // A file of its own, which costs nothing but a descriptor.
         let command = UnixDatagram::unbound().map_err(|_| Refused::os("a descriptor"))?;

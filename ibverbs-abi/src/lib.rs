@@ -22,9 +22,6 @@
 //! that of the man pages: pointers that are not handles are valid for as long as the call lasts, and
 //! lists are as long as it says.
 
-// Until all objects are written.
-#![allow(dead_code)]
-
 mod acks;
 mod ah;
 mod call;
