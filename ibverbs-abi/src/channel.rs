@@ -103,6 +103,9 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
 /// `ibv_ack_cq_events(3)`.
 pub(crate) unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
     answer::<()>("ibv_ack_cq_events", || {
+        if cq.is_null() {
+            return Err(Refused::invalid("NULL is no completion queue"));
+        }
         // A thread that destroys the queue has withdrawn it already, and waits for this.
         // SAFETY: the program has an event of the queue in its hands, which therefore is there.
         let events = unsafe { Cq::trusted(cq) }.events.clone();

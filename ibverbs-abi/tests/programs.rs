@@ -2,7 +2,36 @@
 
 mod common;
 
-use common::run_alone;
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use common::{build, library_folder, run_alone, source};
+use testkit::process;
+use testkit::scratch::Scratch;
+
+#[test]
+fn pointers_that_are_no_objects() {
+    run_alone("pointers_that_are_no_objects", "wrong");
+}
+
+#[test]
+fn events_and_their_acknowledgement() {
+    run_alone("events_and_their_acknowledgement", "events");
+}
+
+#[test]
+fn names_and_rates_are_those_of_the_real_libraries() {
+    let scratch = Scratch::new("abi-names").expect("a folder can be made");
+    let folder = library_folder(&scratch);
+    let program = build(&scratch, &folder, "names", &[]);
+    let mut run = Command::new(program);
+    run.env("LD_LIBRARY_PATH", folder);
+    let done = process::run("names", &mut run, Duration::from_secs(60));
+    let done = done.and_then(|done| done.success()).unwrap_or_else(|error| panic!("{error}"));
+    let real = fs::read_to_string(source("tests/data/names.txt")).expect("the file is there");
+    assert_eq!(done.stdout, real);
+}
 
 #[test]
 fn domains_device_memory_and_imports() {

@@ -54,6 +54,8 @@ static void own_objects(void)
 	SAME(ibv_close_device(context), 0);
 }
 
+/* The address sanitizer of GCC 12 does not unlock its own allocator in the child. */
+#ifndef __SANITIZE_ADDRESS__
 static volatile int stop;
 
 static void *busy(void *context)
@@ -68,12 +70,31 @@ static void *busy(void *context)
 	return NULL;
 }
 
+/* Forks while other threads hold locks. */
+static void busy_parent(struct ibv_context *context)
+{
+	pthread_t threads[2];
+	int i;
+
+	for (i = 0; i < 2; i++)
+		SAME(pthread_create(&threads[i], NULL, busy, context), 0);
+	for (i = 0; i < 40; i++)
+		IN_CHILD(own_objects());
+	stop = 1;
+	for (i = 0; i < 2; i++)
+		SAME(pthread_join(threads[i], NULL), 0);
+}
+#else
+static void busy_parent(struct ibv_context *context)
+{
+	(void)context;
+}
+#endif
+
 int main(void)
 {
 	struct ibv_context *context;
 	struct end a = {}, b = {};
-	pthread_t threads[2];
-	int i;
 
 	/* Nothing is there yet. */
 	IN_CHILD(own_objects());
@@ -91,15 +112,7 @@ int main(void)
 	IN_CHILD(memset(b.buffer, 'x', BUFFER));
 	exchange(&a, &b);
 
-	/* While other threads hold locks. */
-	for (i = 0; i < 2; i++)
-		SAME(pthread_create(&threads[i], NULL, busy, context), 0);
-	for (i = 0; i < 40; i++)
-		IN_CHILD(own_objects());
-	stop = 1;
-	for (i = 0; i < 2; i++)
-		SAME(pthread_join(threads[i], NULL), 0);
-
+	busy_parent(context);
 	exchange(&a, &b);
 	free_end(&a);
 	free_end(&b);

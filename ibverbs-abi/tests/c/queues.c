@@ -332,7 +332,9 @@ static void queries(void)
 	SAME(ibv_query_device(context, &device), 0);
 	SAME(device.phys_port_cnt, 1);
 	SAME(ibv_query_device_ex(context, NULL, &device_ex), 0);
-	CHECK(!memcmp(&device, &device_ex.orig_attr, sizeof(device)));
+	/* All but the padding at the end. */
+	CHECK(!memcmp(&device, &device_ex.orig_attr,
+		      offsetof(struct ibv_device_attr, phys_port_cnt) + 1));
 	CHECK(device_ex.odp_caps.general_caps & IBV_ODP_SUPPORT_IMPLICIT);
 	SAME(ibv_query_device(NOTHING(struct ibv_context), &device), EINVAL);
 	SAME(ibv_query_port(context, 1, &port), 0);

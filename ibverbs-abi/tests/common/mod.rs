@@ -53,15 +53,45 @@ pub(crate) fn build(scratch: &Scratch, folder: &Path, name: &str, options: &[&st
     program
 }
 
-/// Runs a program of tests/c in a network namespace of its own, and gives what it printed. `test` is
-/// the name of the test that asks.
+/// What memcheck is asked for: leaks are errors, or are not looked for.
+pub(crate) const LEAKS: &[&str] =
+    &["--leak-check=full", "--errors-for-leak-kinds=definite", "--show-leak-kinds=definite"];
+pub(crate) const NO_LEAKS: &[&str] = &["--leak-check=no"];
+
+/// Runs a program of tests/c in a network namespace of its own. `test` is the name of the test that
+/// asks.
 pub(crate) fn run_alone(test: &str, name: &str) {
+    run(test, name, &[], |namespace, program| namespace.command(program));
+}
+
+/// As [`run_alone`], under valgrind's memcheck, which must find nothing.
+pub(crate) fn run_under_memcheck(test: &str, name: &str, leaks: &[&str]) {
+    run(test, name, &[], |namespace, program| {
+        let mut command = namespace.command("valgrind");
+        command.args(["--quiet", "--error-exitcode=99", "--fair-sched=yes"]).args(leaks);
+        let suppressions = source("tests/data/valgrind.supp");
+        command.arg(format!("--suppressions={}", suppressions.display())).arg(program);
+        command
+    });
+}
+
+/// As [`run_alone`], built with the address sanitizer, which must find nothing.
+pub(crate) fn run_with_sanitizer(test: &str, name: &str) {
+    run(test, name, &["-fsanitize=address"], |namespace, program| namespace.command(program));
+}
+
+fn run(
+    test: &str,
+    name: &str,
+    options: &[&str],
+    command: impl FnOnce(&Namespace, &Path) -> Command,
+) {
     with_namespaces(test, || {
         let scratch = Scratch::new(name).expect("a folder can be made");
         let folder = library_folder(&scratch);
-        let program = build(&scratch, &folder, name, &[]);
+        let program = build(&scratch, &folder, name, options);
         let namespace = Namespace::new("abi").expect("a namespace can be made");
-        let mut run = namespace.command(program);
+        let mut run = command(&namespace, &program);
         run.env("LD_LIBRARY_PATH", folder);
         let done = process::run(name, &mut run, LIMIT).and_then(|done| done.success());
         let done = done.unwrap_or_else(|error| panic!("{error}"));
