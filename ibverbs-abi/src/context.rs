@@ -366,11 +366,15 @@ fn int(value: impl TryInto<c_int>) -> c_int {
     value.try_into().unwrap_or(c_int::MAX)
 }
 
+/// Of nobody, as Linux's driver has it: programs take 0 for a device that has not answered.
+const VENDOR_ID: u32 = 0xff_ffff;
+
 fn device_attr(facade: &DeviceAttr) -> ibv_device_attr {
     let limits: &Limits = &facade.limits;
     let mut attr = ibv_device_attr {
         node_guid: facade.node_guid.to_be(),
         sys_image_guid: facade.sys_image_guid.to_be(),
+        vendor_id: VENDOR_ID,
         max_mr_size: facade.max_mr_size,
         page_size_cap: facade.page_size_cap,
         max_qp: int(limits.max_qp),
