@@ -443,7 +443,13 @@ unsafe extern "C" fn wr_atomic_write(
     // SAFETY: the program has called `ibv_wr_start` in this thread, and points to the 8 bytes.
     unsafe {
         build(qp, SendOp::AtomicWrite { remote: remote(rkey, addr) });
-        wr_set_inline_data(qp, value.cast_mut(), 8);
+        step(qp, |_, building| {
+            let word: [u8; 8] = get(value.cast()).map_err(|refused| refused.errno())?;
+            building.current()?.is_inline = true;
+            building.inline.clear();
+            building.inline.extend_from_slice(&word);
+            Ok(())
+        });
     }
 }
 

@@ -393,8 +393,8 @@ pub(crate) enum WqeData {
 
 impl WqeData {
     /// The queue's copy of where the bytes are, or of the bytes; and how many they are.
-    fn prepare(data: &SendData<'_>, caps: &QpCaps) -> Result<(Self, u64), PostSendError> {
-        match *data {
+    fn prepare(wr: &SendWr<'_>, caps: &QpCaps) -> Result<(Self, u64), PostSendError> {
+        match wr.data {
             SendData::Sges(sges) => {
                 let (count, max) = (sges.len(), caps.max_send_sge);
                 if count > max as usize {
@@ -403,7 +403,10 @@ impl WqeData {
                 Ok((Self::Sges(SgeList::from_slice(sges)), total_length(sges)))
             }
             SendData::Inline(bytes) => {
-                let (len, max) = (bytes.len(), caps.max_inline_data);
+                // The word of an ATOMIC WRITE has its place in every request (R34).
+                let is_word = matches!(wr.op, SendOp::AtomicWrite { .. });
+                let max = if is_word { caps.max_inline_data.max(8) } else { caps.max_inline_data };
+                let len = bytes.len();
                 if len > max as usize {
                     return Err(PostSendError::InlineTooLong { len, max });
                 }
@@ -476,7 +479,7 @@ impl SendWqe {
             (QpType::XrcSend, Some(SrqId(number))) => Some(number),
             _ => None,
         };
-        let (data, length) = WqeData::prepare(&wr.data, caps)?;
+        let (data, length) = WqeData::prepare(wr, caps)?;
         let length = checked_length(wr.op, length)?;
         Ok(Self {
             wr_id: wr.wr_id,
@@ -569,6 +572,21 @@ mod tests {
         let srq_number = Some(SrqId(1));
         let wr = SendWr { wr_id: 1, op, flags: SendFlags::empty(), data, srq_number };
         SendWqe::prepare(&wr, qp_type, &QpCaps::default(), false)
+    }
+
+    #[test]
+    fn the_word_of_an_atomic_write_needs_no_room_for_inline_data() {
+        let caps = QpCaps { max_inline_data: 0, ..QpCaps::default() };
+        let remote = RemoteAddr { addr: 0, rkey: RKey::new(0x100) };
+        let post = |op, data| {
+            let flags = SendFlags::empty();
+            let wr = SendWr { wr_id: 1, op, flags, data, srq_number: None };
+            SendWqe::prepare(&wr, QpType::Rc, &caps, false).map(drop)
+        };
+        let word = SendData::Inline(&[7; 8]);
+        assert_eq!(post(SendOp::AtomicWrite { remote }, word), Ok(()));
+        let too_long = Err(PostSendError::InlineTooLong { len: 8, max: 0 });
+        assert_eq!(post(SendOp::Write { remote, imm: None }, word), too_long);
     }
 
     /// R14: which service has which operation, pinned: a change to it must be seen in review.
