@@ -15,6 +15,7 @@ use crate::channel::Channel;
 use crate::clock::{CLOCK_KHZ, query_rt_values};
 use crate::cq::{Cq, modify_cq};
 use crate::cq_ex::create_cq_ex;
+use crate::descriptor::let_block;
 use crate::device::Device;
 use crate::dm::{Dm, alloc_dm, free_dm};
 use crate::handles::{Held, Object, Shown, Table, Users, live};
@@ -203,6 +204,7 @@ pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> Poin
     answer("ibv_open_device", || {
         let held = Held::<Device>::get(device)?;
         let facade = held.facade()?.open_with(options()?)?;
+        let_block(facade.event_fd())?;
         flush_at_exit();
         // A file of its own, which costs nothing but a descriptor.
         let command = UnixDatagram::unbound().map_err(|_| Refused::os("a descriptor"))?;
@@ -366,6 +368,10 @@ fn int(value: impl TryInto<c_int>) -> c_int {
     value.try_into().unwrap_or(c_int::MAX)
 }
 
+/// `IBV_ATOMIC_HCA`, as Linux's software device has it. Atomics are more than that, the processor's
+/// own (`IBV_ATOMIC_GLOB`), but UCX 1.13 would take them for atomics of PCI then, and use none.
+const ATOMIC_CAP: u32 = 1;
+
 /// Of nobody, as Linux's driver has it: programs take 0 for a device that has not answered.
 const VENDOR_ID: u32 = 0xff_ffff;
 
@@ -374,9 +380,9 @@ fn device_attr(facade: &DeviceAttr) -> ibv_device_attr {
     let mut attr = ibv_device_attr {
         node_guid: facade.node_guid.to_be(),
         sys_image_guid: facade.sys_image_guid.to_be(),
-        vendor_id: VENDOR_ID,
         max_mr_size: facade.max_mr_size,
         page_size_cap: facade.page_size_cap,
+        vendor_id: VENDOR_ID,
         max_qp: int(limits.max_qp),
         max_qp_wr: int(limits.max_qp_wr),
         device_cap_flags: CAPABILITIES,
@@ -390,7 +396,7 @@ fn device_attr(facade: &DeviceAttr) -> ibv_device_attr {
         max_qp_rd_atom: int(limits.max_qp_rd_atom),
         max_res_rd_atom: int(u64::from(limits.max_qp_rd_atom) * u64::from(limits.max_qp)),
         max_qp_init_rd_atom: int(limits.max_qp_init_rd_atom),
-        atomic_cap: facade.atomic_cap as u32,
+        atomic_cap: ATOMIC_CAP,
         max_mcast_grp: int(limits.max_mcast_grp),
         max_mcast_qp_attach: int(limits.max_mcast_qp_attach),
         max_total_mcast_qp_attach: int(

@@ -4,7 +4,9 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 
-use ibverbs_api::{Context as Facade, CqOptions, Qpn, WcFlags, WcOpcode, WcStatus, WorkCompletion};
+use ibverbs_api::{
+    Context as Facade, CqOptions, NetworkType, Qpn, WcFlags, WcOpcode, WcStatus, WorkCompletion,
+};
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
 
@@ -13,7 +15,7 @@ use crate::cq::{Cq, CqInit};
 use crate::handles::{Held, Object};
 use crate::memory::get;
 use crate::pd::Pd;
-use crate::poll::imm_data;
+use crate::poll::{imm_data, sl};
 use crate::types::{ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr};
 
 /// Bits of `wc_flags` (`enum ibv_create_cq_wc_flags`).
@@ -69,6 +71,7 @@ impl Reader {
             qpn: Qpn::new(0),
             source_qpn: Qpn::new(0),
             flags: WcFlags::empty(),
+            network_type: NetworkType::None,
         };
         let lock = (!single_threaded).then_some(RawMutex::INIT);
         Self { lock, current: UnsafeCell::new(Current { wc, stamp: 0 }) }
@@ -105,7 +108,7 @@ impl Cq {
         cq.read_src_qp = Some(read_src_qp);
         cq.read_wc_flags = Some(read_wc_flags);
         cq.read_slid = Some(zero_word);
-        cq.read_sl = Some(zero_byte);
+        cq.read_sl = Some(read_sl);
         cq.read_dlid_path_bits = Some(zero_byte);
         cq.read_completion_ts = Some(read_completion_ts);
         cq.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
@@ -275,6 +278,7 @@ read! {
     read_qp_num -> u32: |current| current.wc.qpn.get();
     read_src_qp -> u32: |current| current.wc.source_qpn.get();
     read_wc_flags -> u32: |current| current.wc.flags.bits();
+    read_sl -> u8: |current| sl(&current.wc);
     read_completion_ts -> u64: |current| current.stamp;
     read_completion_wallclock_ns -> u64: |current| {
         u64::try_from(Facade::wall_clock(current.stamp).as_nanos()).unwrap_or(u64::MAX)
@@ -286,7 +290,7 @@ unsafe extern "C" fn zero_word(_: *mut ibv_cq_ex) -> u32 {
     0
 }
 
-/// Service level and path bits of the LID, which are nothing on Ethernet.
+/// Path bits of the LID, which are nothing on Ethernet.
 unsafe extern "C" fn zero_byte(_: *mut ibv_cq_ex) -> u8 {
     0
 }

@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 
-use ibverbs_api::{WcFlags, WorkCompletion};
+use ibverbs_api::{NetworkType, WcFlags, WorkCompletion};
 
 use crate::call::{Count, Positive, answer_fast};
 use crate::cq::Cq;
@@ -14,6 +14,18 @@ use crate::types::{ibv_cq, ibv_wc};
 #[inline]
 pub(crate) fn imm_data(from: &WorkCompletion) -> u32 {
     if from.flags.contains(WcFlags::WITH_IMM) { from.imm.to_be() } else { from.imm }
+}
+
+/// RoCE has no service level. As ConnectX adapters do, the field says what stands before the data of
+/// a datagram (bits 0 to 2: 1 for IPv6, 2 for IPv4), and that UDP was below (bit 3): UCX reads it,
+/// and drops datagrams over IPv4 without.
+#[inline]
+pub(crate) fn sl(from: &WorkCompletion) -> u8 {
+    match from.network_type {
+        NetworkType::Ipv6 => 0b1001,
+        NetworkType::Ipv4 => 0b1010,
+        _ => 0,
+    }
 }
 
 /// A completion for the program.
@@ -31,7 +43,7 @@ fn wc(from: &WorkCompletion) -> ibv_wc {
         wc_flags: from.flags.bits(),
         pkey_index: 0,
         slid: 0,
-        sl: 0,
+        sl: sl(from),
         dlid_path_bits: 0,
     }
 }
@@ -86,6 +98,7 @@ mod tests {
             qpn: Qpn::new(0x11),
             source_qpn: Qpn::new(0x22),
             flags,
+            network_type: NetworkType::None,
         };
         let shown = wc(&completion(WcFlags::WITH_IMM | WcFlags::GRH));
         assert_eq!(shown.imm_data.to_ne_bytes(), [1, 2, 3, 4]);
@@ -93,5 +106,9 @@ mod tests {
         assert_eq!((shown.status, shown.opcode), (13, 129));
         assert_eq!((shown.qp_num, shown.src_qp), (0x11, 0x22));
         assert_eq!(wc(&completion(WcFlags::WITH_INV)).imm_data, 0x0102_0304);
+        // Service levels as UCX reads them.
+        let datagram = |network_type| WorkCompletion { network_type, ..completion(WcFlags::GRH) };
+        let levels = [NetworkType::None, NetworkType::RoceV1, NetworkType::Ipv6, NetworkType::Ipv4];
+        assert_eq!(levels.map(|level| wc(&datagram(level)).sl), [0, 0, 9, 10]);
     }
 }

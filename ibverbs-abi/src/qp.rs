@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use ibverbs_api::{Gid, QpInit, QpType, Qpn, QueuePair};
+use ibverbs_api::{Gid, QpAttrMask, QpInit, QpType, Qpn, QueuePair};
 use parking_lot::Mutex;
 
 use crate::acks::Acks;
@@ -63,7 +63,7 @@ pub(crate) struct MadeOf {
     pub(crate) send_cq: Option<Held<Cq>>,
     pub(crate) recv_cq: Option<Held<Cq>>,
     pub(crate) srq: Option<Held<Srq>>,
-    pub(crate) _xrcd: Option<Held<Xrcd>>,
+    pub(crate) xrcd: Option<Held<Xrcd>>,
 }
 
 impl MadeOf {
@@ -120,7 +120,7 @@ impl Qp {
         qp_context: *mut c_void,
     ) -> *mut ibv_qp {
         let context = xrcd.context.clone();
-        let made_of = MadeOf { _xrcd: Some(xrcd), ..MadeOf::default() };
+        let made_of = MadeOf { xrcd: Some(xrcd), ..MadeOf::default() };
         let init = ibv_qp_init_attr { qp_context, ..ibv_qp_init_attr::zeroed() };
         Self::publish(facade, context, made_of, &init, 0)
     }
@@ -167,7 +167,7 @@ pub(crate) fn create(
     })?;
     wanted.cap = qp_cap(facade.caps());
     let context = pd.context.clone();
-    let made_of = MadeOf { pd: Some(pd), send_cq: Some(send_cq), recv_cq, srq, _xrcd: None };
+    let made_of = MadeOf { pd: Some(pd), send_cq: Some(send_cq), recv_cq, srq, xrcd: None };
     Ok(Qp::publish(facade, context, made_of, wanted, ops))
 }
 
@@ -200,12 +200,24 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(
         // SAFETY: the program points to the attributes.
         let wanted = unsafe { get(attr) }?;
         let (attr, mask) = to_facade(&wanted, attr_mask as u32)?;
-        qp.facade.modify(&attr, mask)?;
+        qp.facade.modify(&attr, mask.difference(without_effect(qp.facade.qp_type())))?;
         if attr_mask as u32 & STATE != 0 {
             qp.show_state(wanted.qp_state);
         }
         Ok(())
     })
+}
+
+/// Attributes that a half of an extended reliable connection has no use for. Programs such as
+/// perftest set them all the same, and Linux passes over them (`modify_qp_mask` of its uverbs).
+fn without_effect(qp_type: QpType) -> QpAttrMask {
+    match qp_type {
+        QpType::XrcSend => QpAttrMask::MAX_DEST_RD_ATOMIC | QpAttrMask::MIN_RNR_TIMER,
+        QpType::XrcRecv => {
+            QpAttrMask::MAX_QP_RD_ATOMIC | QpAttrMask::RETRY_CNT | QpAttrMask::RNR_RETRY
+        }
+        _ => QpAttrMask::empty(),
+    }
 }
 
 /// `ibv_query_qp(3)`: all attributes, whatever the mask.

@@ -154,7 +154,7 @@ pub use rxe_core::qp::{
     RecvPoster, SendBatch, SendPoster, steps_to_rts,
 };
 pub use rxe_core::srq::{SrqAttr, SrqAttrMask, SrqError, SrqId, SrqPoster};
-pub use rxe_core::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
+pub use rxe_core::wc::{NetworkType, WcFlags, WcOpcode, WcStatus, WorkCompletion};
 pub use rxe_core::wq::{
     FlushLevel, MAX_MESSAGE, PostRecvError, PostSendError, RecvWr, RemoteAddr, SendData, SendFlags,
     SendOp, SendWr, Sge,

@@ -459,7 +459,7 @@ mod tests {
     use rxe_wire::Qpn;
 
     use super::*;
-    use crate::wc::{WcFlags, WcOpcode};
+    use crate::wc::{NetworkType, WcFlags, WcOpcode};
 
     fn completion(wr_id: u64) -> WorkCompletion {
         WorkCompletion {
@@ -472,6 +472,7 @@ mod tests {
             qpn: Qpn::new(1),
             source_qpn: Qpn::new(0),
             flags: WcFlags::empty(),
+            network_type: NetworkType::None,
         }
     }
 

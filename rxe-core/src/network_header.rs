@@ -10,6 +10,7 @@ use gid_table::{Gid, GidType};
 use rxe_wire::net::{Grh, Ipv4, Ipv6};
 
 use crate::path::Path;
+use crate::wc::NetworkType;
 
 /// Bytes before the data.
 pub(crate) const HEADER_LEN: usize = 40;
@@ -48,6 +49,15 @@ impl NetworkHeader {
         let path = Path::new(Gid::from_raw(grh.source), Gid::from_raw(grh.destination));
         let Grh { traffic_class, flow_label, hop_limit, .. } = grh;
         Some(Self(Path { gid_type, traffic_class, flow_label, hop_limit, ..path }))
+    }
+}
+
+/// Which of the headers [`write`] writes.
+pub(crate) fn network_type(path: &Path) -> NetworkType {
+    match (path.gid_type, path.source.to_ipv4(), path.destination.to_ipv4()) {
+        (GidType::RoceV2, Some(_), Some(_)) => NetworkType::Ipv4,
+        (GidType::RoceV2, ..) => NetworkType::Ipv6,
+        (GidType::RoceV1 | GidType::Ib, ..) => NetworkType::RoceV1,
     }
 }
 
@@ -99,6 +109,7 @@ mod tests {
     fn ipv4_stands_in_the_last_twenty_bytes() {
         let path = Path { traffic_class: 0x20, ..Path::new(gid("10.0.0.1"), gid("10.0.0.2")) };
         let bytes = write(&path, 24);
+        assert_eq!(network_type(&path), NetworkType::Ipv4);
         assert_eq!(bytes[..20], [0; 20]);
         // Total length 20 + 8 + 24 + 4, "don't fragment", TTL 64, UDP; the checksum by hand.
         let head = [0x45, 0x20, 0, 56, 0, 0, 0x40, 0, 64, 17];
@@ -116,10 +127,12 @@ mod tests {
         let path =
             Path { flow_label: 0x1_2345, hop_limit: 3, traffic_class: 5, ..Path::new(one, two) };
         let bytes = write(&path, 24);
+        assert_eq!(network_type(&path), NetworkType::Ipv6);
         assert_eq!(bytes[..8], [0x60, 0x51, 0x23, 0x45, 0, 36, 17, 3]);
         assert_eq!(NetworkHeader::parse(&bytes).unwrap().path(), path);
         let path = Path { gid_type: GidType::RoceV1, ..path };
         let bytes = write(&path, 24);
+        assert_eq!(network_type(&path), NetworkType::RoceV1);
         assert_eq!(bytes[..8], [0x60, 0x51, 0x23, 0x45, 0, 28, 0x1b, 3]);
         assert_eq!(NetworkHeader::parse(&bytes).unwrap().path(), path);
         assert!(NetworkHeader::parse(&[0; 40]).is_none());

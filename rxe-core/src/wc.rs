@@ -136,6 +136,22 @@ bitflags! {
     }
 }
 
+/// What stands in the 40 bytes before the data of a datagram (`enum rdma_network_type` of Linux).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum NetworkType {
+    /// Nothing: the completion is of no datagram.
+    #[default]
+    None = 0,
+    /// A GRH, of RoCE v1.
+    RoceV1 = 1,
+    /// 20 zeros and an IPv4 header.
+    Ipv4 = 2,
+    /// An IPv6 header.
+    Ipv6 = 3,
+}
+
 /// A work completion (`struct ibv_wc`).
 ///
 /// When `status` is not success, only `wr_id`, `status`, `qpn` and `vendor_err` mean anything
@@ -160,6 +176,8 @@ pub struct WorkCompletion {
     pub source_qpn: Qpn,
     /// What else is there.
     pub flags: WcFlags,
+    /// What stands before the data of a datagram.
+    pub network_type: NetworkType,
 }
 
 #[cfg(test)]

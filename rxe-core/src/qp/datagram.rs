@@ -12,7 +12,7 @@ use crate::counters::Counter;
 use crate::event::AsyncEvent;
 use crate::network_header::{self, HEADER_LEN};
 use crate::path::Path;
-use crate::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
+use crate::wc::{NetworkType, WcFlags, WcOpcode, WcStatus, WorkCompletion};
 use crate::wq::recv::{RecvWqe, TooLong};
 use crate::wq::send::{SendOp, SendWqe, WqeData};
 use crate::wq::{gather, scatter};
@@ -165,13 +165,20 @@ impl Machine {
             self.qp.complete_recv_error(&wqe, WcStatus::LocProtErr);
             return self.enter_error(cx);
         }
-        if self.complete_datagram(&wqe, packet, deth.source_qpn) {
+        let network_type = network_header::network_type(path);
+        if self.complete_datagram(&wqe, packet, deth.source_qpn, network_type) {
             cx.counters.bump(Counter::rdma_recvs);
         }
     }
 
     /// Tells of a datagram; false when the completion queue is full, which fails the QP (R52).
-    fn complete_datagram(&self, wqe: &RecvWqe, packet: &Packet<'_>, source_qpn: Qpn) -> bool {
+    fn complete_datagram(
+        &self,
+        wqe: &RecvWqe,
+        packet: &Packet<'_>,
+        source_qpn: Qpn,
+        network_type: NetworkType,
+    ) -> bool {
         let imm = packet.imm();
         let with_imm = if imm.is_some() { WcFlags::WITH_IMM } else { WcFlags::empty() };
         let wc = WorkCompletion {
@@ -185,6 +192,7 @@ impl Machine {
             qpn: self.qp.qpn(),
             source_qpn,
             flags: WcFlags::GRH | with_imm,
+            network_type,
         };
         self.qp.complete_recv(wqe, wc, packet.bth().solicited)
     }

@@ -14,7 +14,7 @@ use crate::error::CreateQpError;
 use crate::mem::Holder;
 use crate::pd::PdId;
 use crate::srq::SharedReceiveQueue;
-use crate::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
+use crate::wc::{NetworkType, WcFlags, WcOpcode, WcStatus, WorkCompletion};
 use crate::wq::recv::{RecvQueue, RecvWqe, TooLong};
 use crate::wq::send::SendWqe;
 use crate::wq::{PostRecvError, PostSendError, RecvWr, SendWr};
@@ -432,6 +432,7 @@ impl QueuePair {
             qpn: self.qpn,
             source_qpn: Qpn::new(0),
             flags: WcFlags::empty(),
+            network_type: NetworkType::None,
         };
         self.complete(self.init.send_cq.as_ref(), wc, false);
     }
@@ -448,6 +449,7 @@ impl QueuePair {
             qpn: self.qpn,
             source_qpn: Qpn::new(0),
             flags: WcFlags::empty(),
+            network_type: NetworkType::None,
         };
         self.complete(wqe.cq.as_ref().or(self.init.recv_cq.as_ref()), wc, false);
     }

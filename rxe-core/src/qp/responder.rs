@@ -17,7 +17,7 @@ use crate::event::{AsyncEvent, EventQueue};
 use crate::mem::{AccessFault, AccessFlags, Atomic, Fault, Holder, MemoryTable};
 use crate::pd::PdId;
 use crate::srq::SharedReceiveQueue;
-use crate::wc::{WcFlags, WcOpcode, WcStatus, WorkCompletion};
+use crate::wc::{NetworkType, WcFlags, WcOpcode, WcStatus, WorkCompletion};
 use crate::wq::recv::RecvWqe;
 use crate::wq::send::ATOMIC_LEN;
 use crate::wq::{MAX_MESSAGE, scatter, total_length};
@@ -703,6 +703,7 @@ impl Responder {
             qpn: cx.qp.qpn(),
             source_qpn: cx.dest_qpn,
             flags,
+            network_type: NetworkType::None,
         };
         if !cx.qp.complete_recv(&wqe, wc, packet.bth().solicited) {
             // R52: a message of which nobody learns has not arrived.
