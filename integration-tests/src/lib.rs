@@ -9,11 +9,13 @@
 //! and files are gone when a test ends, failed or not.
 #![forbid(unsafe_code)]
 
+mod debian;
 mod dump;
 mod mesh;
 mod pingpong;
 mod under;
 
+pub use debian::{BLESS_VARIABLE, Case, Document, Ends, Failure, Packages, Place, ROOT_VARIABLE};
 pub use dump::Dump;
 pub use mesh::{Member, Mesh, MeshError, Report};
 pub use pingpong::{Pingpong, PingpongError, Played};

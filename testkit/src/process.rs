@@ -122,6 +122,11 @@ impl Running {
         Ok(Self { label: label.into(), child, started: Instant::now(), stdout, stderr })
     }
 
+    /// The id of the process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits until the program has ended.
     ///
     /// # Errors

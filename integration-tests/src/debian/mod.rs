@@ -1,0 +1,9 @@
+//! Unmodified programs of Debian's packages, run under `urxe run`.
+
+mod document;
+mod packages;
+mod pair;
+
+pub use document::{BLESS_VARIABLE, Document};
+pub use packages::{Packages, ROOT_VARIABLE};
+pub use pair::{Case, Ends, Failure, Place};

@@ -1,0 +1,70 @@
+//! Where the programs of Debian's packages are.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use testkit::binary::urxe_binary;
+use testkit::netns::Namespace;
+
+/// Names a folder where packages are unpacked (`dpkg -x`) that are not installed.
+pub const ROOT_VARIABLE: &str = "URXE_DEBIAN_ROOT";
+
+/// Packages that are installed, or unpacked in a folder.
+#[derive(Clone, Debug)]
+pub struct Packages {
+    unpacked: Option<PathBuf>,
+}
+
+impl Packages {
+    /// Looks for files, each with the package that it is from.
+    ///
+    /// Where one is missing, it says that `test` is left out and why, and gives nothing.
+    ///
+    /// # Panics
+    ///
+    /// With `CI=true` in the environment, when one is missing.
+    pub fn find(test: &str, files: &[(&str, &str)]) -> Option<Self> {
+        let packages = Self { unpacked: env::var_os(ROOT_VARIABLE).map(PathBuf::from) };
+        let missing: Vec<_> = files
+            .iter()
+            .filter(|(file, _)| !packages.path(file).exists())
+            .map(|(file, package)| format!("{file} (package {package})"))
+            .collect();
+        if missing.is_empty() {
+            return Some(packages);
+        }
+        let text = format!("{test} is left out: not installed: {}", missing.join(", "));
+        assert!(env::var("CI").as_deref() != Ok("true"), "{text} (CI leaves nothing out)");
+        eprintln!("{text}");
+        None
+    }
+
+    /// Where a file of a package is, which says `/usr/...` of itself.
+    pub fn path(&self, file: &str) -> PathBuf {
+        match &self.unpacked {
+            Some(root) => root.join(file.trim_start_matches('/')),
+            None => PathBuf::from(file),
+        }
+    }
+
+    /// The folder of libraries.
+    pub fn libraries(&self) -> PathBuf {
+        self.path(&format!("/usr/lib/{}-linux-gnu", env::consts::ARCH))
+    }
+
+    /// A program under `urxe run`, in a network namespace; not started yet.
+    pub fn command(&self, namespace: &Namespace, program: &Path) -> Command {
+        let mut command = namespace.command(urxe_binary());
+        command.args(["run", "--"]).arg(program);
+        // What the caller of the tests has is not theirs to see.
+        for variable in ["LD_PRELOAD", "URXE_DEVICES", "URXE_PCAP", "URXE_FAULTS"] {
+            command.env_remove(variable);
+        }
+        match &self.unpacked {
+            Some(_) => command.env("LD_LIBRARY_PATH", self.libraries()),
+            None => command.env_remove("LD_LIBRARY_PATH"),
+        };
+        command
+    }
+}
