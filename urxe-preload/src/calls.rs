@@ -1,6 +1,6 @@
 //! Every function of the C library that is replaced.
 //!
-//! They are all alike: the path is exchanged ([`crate::path`]), everything else goes on as it came.
+//! They are all alike: the path is exchanged (`crate::path`), everything else goes on as it came.
 //! glibc has several names for one thing: with `64` for large files, with `__..._2` and `__..._chk`
 //! for programs built with `_FORTIFY_SOURCE`, and `__xstat` and its kin for those built before glibc
 //! 2.33. The variable arguments of `open` are passed as one more argument: on the machines that

@@ -81,7 +81,7 @@ impl dyn Backing + '_ {
     ///
     /// # Errors
     ///
-    /// As [`load_u64`](Self::load_u64).
+    /// As `load_u64`.
     pub fn compare_swap_u64(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, Fault> {
         Bytes::of(self).compare_swap(offset, compare, swap)
     }
@@ -91,7 +91,7 @@ impl dyn Backing + '_ {
     ///
     /// # Errors
     ///
-    /// As [`load_u64`](Self::load_u64).
+    /// As `load_u64`.
     pub fn fetch_add_u64(&self, offset: usize, add: u64) -> Result<u64, Fault> {
         Bytes::of(self).fetch_add(offset, add)
     }
