@@ -47,6 +47,20 @@ impl LastRun {
             self.is_closed = len < self.head_len;
         }
     }
+
+    /// As [`Self::push`], `count` times.
+    const fn push_equal(&mut self, len: usize, count: usize) {
+        // What the first two cannot join is closed or of another length; after them it is neither.
+        let mut left = count;
+        while left > 0 && left + 2 > count {
+            self.push(len);
+            left -= 1;
+        }
+        if left > 0 {
+            let (have, most) = (self.bytes / len, MAX_MESSAGE / len);
+            self.bytes = ((have + left - 1) % most + 1) * len;
+        }
+    }
 }
 
 /// One packet of a [`TxBatch`].
@@ -58,6 +72,8 @@ pub struct TxPacket {
     dest_qpn: Qpn,
     /// Packets of one group are addressed alike.
     group: u32,
+    /// Packets from this one on that were committed as a run, and lie there as they were written.
+    run: u32,
     /// Its sum stands where the iCRC will: see [`TransmitRun::summed`].
     is_summed: bool,
     flip: Option<u32>,
@@ -95,6 +111,12 @@ impl TxPacket {
     /// found without comparing addresses, so only consecutive packets are known to be alike.
     pub(crate) const fn is_addressed_like(&self, other: &Self) -> bool {
         self.group == other.group
+    }
+
+    /// Packets from this one on, itself included, known to follow each other in memory, addressed
+    /// alike and all as long as it is, but that the last may be shorter.
+    pub(crate) const fn known_run(&self) -> usize {
+        self.run as usize
     }
 
     /// What the engine committed.
@@ -185,15 +207,14 @@ impl TxBatch {
         let head = self.packet(first);
         self.packets.extend((0..before_last).map(|index| TxPacket {
             offset: head.offset + index as usize * stride,
+            run: count - index,
             is_summed: (1..=summed).contains(&index),
             ..head
         }));
         let is_summed = (1..=summed).contains(&before_last);
         self.packets.push(TxPacket { offset: offset_of_last, len: last_len, is_summed, ..head });
         self.end = end;
-        for _ in 0..before_last {
-            self.run.push(stride);
-        }
+        self.run.push_equal(stride, before_last as usize);
         self.run.push(last_len + ICRC_LEN);
     }
 
@@ -206,8 +227,8 @@ impl TxBatch {
             .filter(|last| last.path == path && last.dest_qpn.slot() == dest_qpn.slot());
         let group = alike.map_or(self.groups, |last| last.group);
         self.groups = self.groups.max(group + 1);
-        let (is_summed, flip, flipped) = (false, None, false);
-        TxPacket { offset: self.end, len, path, dest_qpn, group, is_summed, flip, flipped }
+        let (offset, run, is_summed, flip, flipped) = (self.end, 1, false, None, false);
+        TxPacket { offset, len, path, dest_qpn, group, run, is_summed, flip, flipped }
     }
 
     fn has_room(&self, len: usize) -> bool {
@@ -243,9 +264,13 @@ impl TxBatch {
     ///
     /// The memory of the others is free again only after [`clear`](Self::clear).
     pub fn retain(&mut self, mut keep: impl FnMut(&TxPacket, &[u8]) -> bool) {
-        let bytes = &self.bytes;
+        let (bytes, before) = (&self.bytes, self.packets.len());
         self.packets
             .retain(|packet| keep(packet, &bytes[packet.offset..packet.offset + packet.len]));
+        if self.packets.len() < before {
+            // What was a run may have holes.
+            self.packets.iter_mut().for_each(|packet| packet.run = 1);
+        }
     }
 
     /// Sets the bit of packet `index` that is flipped after the iCRC has been computed.
@@ -259,25 +284,31 @@ impl TxBatch {
         }
     }
 
-    /// Writes the iCRC of packet `index`, computed by `icrc` over the bytes from BTH to pad, and
-    /// flips the bit asked for by [`set_flip`](Self::set_flip). `icrc` also gets the sum of these
-    /// bytes where it is known: see [`TransmitRun::summed`].
+    /// Writes the iCRC of packet `index`; see [`seal_run`](Self::seal_run).
     ///
-    /// A packet may be sealed again, for another identification: the flip is undone first.
     /// Does nothing for an index too high.
     pub fn seal(&mut self, index: usize, icrc: impl FnOnce(&[u8], Option<u32>) -> [u8; ICRC_LEN]) {
         let Some(packet) = self.packets.get_mut(index) else { return };
-        unflip(&mut self.bytes, packet);
-        let sealed = &mut self.bytes[packet.offset..packet.offset + packet.sealed_len()];
-        let (body, crc) = sealed.split_at_mut(packet.len);
-        // Only once: then the iCRC stands there.
-        let is_summed = std::mem::take(&mut packet.is_summed);
-        let sum =
-            if is_summed { crc.first_chunk().map(|sum| u32::from_le_bytes(*sum)) } else { None };
-        crc.copy_from_slice(&icrc(body, sum));
-        if let Some(bit) = packet.flip {
-            flip_bit(sealed, bit);
-            packet.flipped = true;
+        seal(&mut self.bytes, packet, icrc);
+    }
+
+    /// Writes the iCRCs of `count` packets from `first` on, and flips the bits asked for by
+    /// [`set_flip`](Self::set_flip).
+    ///
+    /// `icrc` computes it of the number of the packet among these and of its bytes from BTH to
+    /// pad. It also gets the sum of these bytes where it is known: see [`TransmitRun::summed`].
+    ///
+    /// A packet may be sealed again, for another identification: the flip is undone first.
+    /// Does nothing when there are not so many packets.
+    pub fn seal_run(
+        &mut self,
+        first: usize,
+        count: usize,
+        mut icrc: impl FnMut(usize, &[u8], Option<u32>) -> [u8; ICRC_LEN],
+    ) {
+        let packets = first.checked_add(count).and_then(|end| self.packets.get_mut(first..end));
+        for (number, packet) in packets.unwrap_or_default().iter_mut().enumerate() {
+            seal(&mut self.bytes, packet, |body, sum| icrc(number, body, sum));
         }
     }
 
@@ -346,12 +377,17 @@ impl TxBatch {
     /// This is what one segmented send takes. `None` when a packet was removed or moved between
     /// them, or there are not so many.
     pub fn sealed_run(&self, first: usize, count: usize) -> Option<&[u8]> {
-        let run = self.packets.get(first..first.checked_add(count)?)?;
-        let (head, tail) = (run.first()?, run.last()?);
-        let adjacent = |pair: &[TxPacket]| pair[0].offset + pair[0].sealed_len() == pair[1].offset;
-        run.windows(2)
-            .all(adjacent)
-            .then(|| &self.bytes[head.offset..tail.offset + tail.sealed_len()])
+        let packets = self.packets.get(first..first.checked_add(count)?)?;
+        let (head, tail) = (packets.first()?, packets.last()?);
+        // From the first packet of a known run to that of the next.
+        let mut rest = packets;
+        while let Some((last, behind)) = first_run(rest) {
+            if behind.first().is_some_and(|next| last.offset + last.sealed_len() != next.offset) {
+                return None;
+            }
+            rest = behind;
+        }
+        Some(&self.bytes[head.offset..tail.offset + tail.sealed_len()])
     }
 }
 
@@ -361,6 +397,34 @@ impl Default for TxBatch {
     }
 }
 
+/// The last packet of the known run that `packets` begin with, and those behind it.
+fn first_run(packets: &[TxPacket]) -> Option<(&TxPacket, &[TxPacket])> {
+    let len = packets.first()?.known_run().min(packets.len());
+    let (run, behind) = packets.split_at(len);
+    Some((run.last()?, behind))
+}
+
+/// Writes the iCRC of a packet, computed by `icrc`, and flips its bit.
+#[inline]
+fn seal(
+    bytes: &mut [u8],
+    packet: &mut TxPacket,
+    icrc: impl FnOnce(&[u8], Option<u32>) -> [u8; ICRC_LEN],
+) {
+    unflip(bytes, packet);
+    let sealed = &mut bytes[packet.offset..packet.offset + packet.sealed_len()];
+    let (body, crc) = sealed.split_at_mut(packet.len);
+    // Only once: then the iCRC stands there.
+    let is_summed = std::mem::take(&mut packet.is_summed);
+    let sum = if is_summed { crc.first_chunk().map(|sum| u32::from_le_bytes(*sum)) } else { None };
+    crc.copy_from_slice(&icrc(body, sum));
+    if let Some(bit) = packet.flip {
+        flip_bit(sealed, bit);
+        packet.flipped = true;
+    }
+}
+
+#[inline]
 fn unflip(bytes: &mut [u8], packet: &mut TxPacket) {
     if let (true, Some(bit)) = (packet.flipped, packet.flip) {
         flip_bit(&mut bytes[packet.offset..packet.offset + packet.sealed_len()], bit);
@@ -425,6 +489,62 @@ mod tests {
         }
         assert!(batch.room().is_none());
         assert_eq!(batch.packets.capacity(), capacity);
+    }
+
+    #[test]
+    fn a_run_is_as_good_as_its_packets() {
+        let mut one = TxBatch::new();
+        let mut other = TxBatch::new();
+        // Of all cases: joins, closes, is cut at 64 KiB, and begins behind a longer packet.
+        let runs = [(1, 1052, 1052), (1, 1036, 1036), (61, 1036, 1036), (40, 1036, 500)];
+        for (count, len, last_len) in runs.into_iter().chain([(3, 500, 500), (2, 400, 12)]) {
+            let first = transmit(len);
+            one.commit_run(&TransmitRun { first, count, last_len, summed: 0 });
+            for _ in 1..count {
+                other.commit(first);
+            }
+            other.commit(transmit(last_len));
+            assert_eq!(one.fills_message(), other.fills_message());
+            let of = |batch: &TxBatch| {
+                let LastRun { head_len, bytes, is_closed } = batch.run;
+                (head_len, bytes, is_closed, batch.end)
+            };
+            assert_eq!(of(&one), of(&other));
+        }
+        assert_eq!(one.len(), other.len());
+        for (a, b) in one.packets().iter().zip(other.packets()) {
+            assert_eq!((a.offset, a.len, b.run), (b.offset, b.len, 1));
+        }
+        assert_eq!(one.packets()[2].known_run(), 61);
+        assert_eq!(one.sealed_run(1, 80).map(<[u8]>::len), Some(80 * 1040));
+        // From the middle of a run, and into the next one.
+        one.drop_front(60);
+        assert_eq!(one.packets()[0].known_run(), 3);
+        assert_eq!(one.sealed_run(0, 4).map(<[u8]>::len), Some(4 * 1040));
+        // A hole in the run that is known.
+        let mut index = 0;
+        one.retain(|_, _| {
+            index += 1;
+            index != 2
+        });
+        assert_eq!(one.sealed_run(0, 2), None);
+        assert_eq!(one.sealed_run(1, 2).map(<[u8]>::len), Some(2 * 1040));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn many_at_once_are_as_good_as_one_by_one(
+            before in proptest::collection::vec(1_usize..3000, 0..6),
+            len in 1_usize..3000,
+            count in 0_usize..200,
+        ) {
+            let mut one = LastRun::default();
+            before.iter().for_each(|&len| one.push(len));
+            let mut other = one;
+            one.push_equal(len, count);
+            (0..count).for_each(|_| other.push(len));
+            proptest::prop_assert_eq!(format!("{one:?}"), format!("{other:?}"));
+        }
     }
 
     #[test]

@@ -18,16 +18,22 @@ static INVERSE_POWERS: [[u32; 256]; 2] = inverse_powers();
 /// Bytes of BTH, which all full packets within a message have.
 const BTH_LEN: usize = 12;
 
+/// Lengths of packets with nothing but BTH and a payload of 256, 512, 1024, 2048 or 4096 bytes.
+pub(crate) const COMMON_LENGTHS: [usize; 5] =
+    [BTH_LEN + 256, BTH_LEN + 512, BTH_LEN + 1024, BTH_LEN + 2048, BTH_LEN + 4096];
+
 /// What each byte of a register makes of a register of zero, once all bytes of a packet of a common
-/// length have followed: packets with nothing but BTH and a payload of 256, 512, 1024, 2048 or
-/// 4096 bytes.
-static COMMON_LENGTHS: [[[u32; 256]; 4]; 5] = [
-    register_shares(BTH_LEN + 256),
-    register_shares(BTH_LEN + 512),
-    register_shares(BTH_LEN + 1024),
-    register_shares(BTH_LEN + 2048),
-    register_shares(BTH_LEN + 4096),
-];
+/// length have followed.
+static AFTER_COMMON: [[[u32; 256]; 4]; 5] = {
+    let [a, b, c, d, e] = COMMON_LENGTHS;
+    [
+        register_shares(a),
+        register_shares(b),
+        register_shares(c),
+        register_shares(d),
+        register_shares(e),
+    ]
+};
 
 /// The register after `bytes`, from `register` before them. No inversion at either end.
 #[inline]
@@ -51,11 +57,15 @@ pub(crate) fn after_summed(register: u32, len: usize, sum: u32) -> Option<u32> {
 
 #[inline]
 fn common_length(len: usize) -> Option<&'static [[u32; 256]; 4]> {
+    AFTER_COMMON.get(common_index(len)?)
+}
+
+/// Which of [`COMMON_LENGTHS`] a length is.
+#[inline]
+pub(crate) fn common_index(len: usize) -> Option<usize> {
     let mtu = len.wrapping_sub(BTH_LEN);
-    if !mtu.is_power_of_two() {
-        return None;
-    }
-    COMMON_LENGTHS.get((mtu.trailing_zeros() as usize).wrapping_sub(8))
+    let index = (mtu.trailing_zeros() as usize).wrapping_sub(8);
+    (mtu.is_power_of_two() && index < COMMON_LENGTHS.len()).then_some(index)
 }
 
 #[inline]
@@ -129,12 +139,7 @@ pub(crate) const fn byte_shares_ahead(ahead: usize) -> [u32; 256] {
 /// The tables of each byte's share in a register, least significant first, after `count` zero bytes.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn register_shares(count: usize) -> [[u32; 256]; 4] {
-    let mut power = ONE;
-    let mut done = 0;
-    while done < count {
-        power = zero_byte(power);
-        done += 1;
-    }
+    let power = power(count);
     let mut shares = [[0; 256]; 4];
     let mut at = 0;
     while at < 4 * 256 {
@@ -143,6 +148,30 @@ const fn register_shares(count: usize) -> [[u32; 256]; 4] {
         at += 1;
     }
     shares
+}
+
+/// The table of the registers in `before`, each after `count` zero bytes more.
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
+pub(crate) const fn moved(before: &[u32; 256], count: usize) -> [u32; 256] {
+    let power = power(count);
+    let mut after = [0; 256];
+    let mut at = 0;
+    while at < 256 {
+        after[at] = multiply(before[at], power);
+        at += 1;
+    }
+    after
+}
+
+/// What `count` zero bytes multiply a register with.
+const fn power(count: usize) -> u32 {
+    let mut power = ONE;
+    let mut done = 0;
+    while done < count {
+        power = zero_byte(power);
+        done += 1;
+    }
+    power
 }
 
 /// The product of two polynomials modulo the CRC's.

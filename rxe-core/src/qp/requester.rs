@@ -531,6 +531,7 @@ fn write_data(
 /// Writes a packet with a full payload, from `skip` of `span` on, and no header of a message's ends.
 ///
 /// It gives its length, and its sum where that is known; `None` when it cannot be built.
+#[inline]
 fn write_middle(
     bth: &Bth,
     srqn: Option<u32>,
@@ -621,6 +622,7 @@ fn header(
 }
 
 /// Writes BTH and what follows it; `None` when the buffer is too short.
+#[inline]
 fn write_headers(
     buf: &mut [u8],
     bth: &Bth,

@@ -348,16 +348,16 @@ impl UdpLink {
             },
         };
         self.flow = Some((destination, port, flow));
-        for segment in 0..run.count {
+        let Some(head) = batch.packets().get(run.first) else { return };
+        let sized = flow.sized(head.sealed_len() - ICRC_LEN);
+        batch.seal_run(run.first, run.count, |segment, packet, sum| {
             let identification = segment as u16;
-            batch.seal(run.first + segment, |packet, sum| {
-                match sum {
-                    Some(sum) => flow.icrc_of_summed(identification, packet, sum),
-                    None => flow.icrc(identification, packet),
-                }
-                .to_le_bytes()
-            });
-        }
+            match sum {
+                Some(sum) => sized.icrc_of_summed(identification, packet, sum),
+                None => flow.icrc(identification, packet),
+            }
+            .to_le_bytes()
+        });
     }
 
     /// Writes the packets of a run to the capture, as they are about to leave.
@@ -543,22 +543,29 @@ fn shares_socket(head: &TxPacket, packet: &TxPacket) -> bool {
 /// How many packets from `first` on can leave as one message.
 fn run_length(batch: &TxBatch, first: usize, max_segments: usize) -> usize {
     let packets = &batch.packets()[first..];
+    let most = packets.len().min(max_segments);
     let head = &packets[0];
-    let (mut end, mut bytes, mut last_len) = (head.offset(), 0, head.sealed_len());
-    for (count, packet) in packets.iter().enumerate().take(max_segments) {
+    let (mut count, mut bytes, mut last_len) = (0, 0, head.sealed_len());
+    while count < most {
+        let packet = &packets[count];
         let len = packet.sealed_len();
-        let fits = packet.offset() == end
+        let fits = packet.offset() == head.offset() + bytes
             && bytes + len <= MAX_MESSAGE
             // A shorter packet ends the run.
             && last_len == head.sealed_len()
             && len <= last_len
             && packet.is_addressed_like(head);
         if !fits {
-            return count.max(1);
+            break;
         }
-        (end, bytes, last_len) = (end + len, bytes + len, len);
+        // Those that it was committed with fit as well, as many as there is room for.
+        let known = if len < last_len { 1 } else { packet.known_run() };
+        count += known.min((MAX_MESSAGE - bytes) / len).min(most - count);
+        let last = &packets[count - 1];
+        last_len = last.sealed_len();
+        bytes = last.offset() + last_len - head.offset();
     }
-    packets.len().min(max_segments)
+    count.max(1)
 }
 
 /// What to do about a send that failed.

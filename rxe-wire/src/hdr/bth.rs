@@ -1,9 +1,9 @@
 //! BTH, the base transport header: the first header of every packet.
 
-use zerocopy::byteorder::{BE, U16};
+use zerocopy::byteorder::{BE, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{be24, read_prefix, to_be24, write_prefix};
+use super::{be24, read_prefix, write_prefix};
 use crate::error::EmitError;
 use crate::{Opcode, PKey, Psn, Qpn};
 
@@ -22,7 +22,18 @@ struct BthBytes {
     psn: [u8; 3],
 }
 
-const _: () = assert!(size_of::<BthBytes>() == Bth::LEN);
+/// The same bytes for a writer. Who reads a header back that has just been written in many small
+/// pieces waits for all of them; of two large ones, a sum of the packet takes them as they come.
+#[derive(Clone, Copy, IntoBytes, Immutable, Unaligned)]
+#[repr(C)]
+struct BthWords {
+    /// Up to the destination QP.
+    first: U64<BE>,
+    /// Acknowledge request and PSN.
+    second: U32<BE>,
+}
+
+const _: () = assert!(size_of::<BthBytes>() == Bth::LEN && size_of::<BthWords>() == Bth::LEN);
 
 const SOLICITED: u8 = 0x80;
 const MIGREQ: u8 = 0x40;
@@ -34,6 +45,7 @@ const BECN: u8 = 0x40;
 const RESERVED6_MASK: u8 = 0x3f;
 const ACK_REQ: u8 = 0x80;
 const RESERVED7_MASK: u8 = 0x7f;
+const LOW_24: u32 = 0x00ff_ffff;
 
 /// The base transport header, 12 bytes (`struct rxe_bth` in Linux).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -97,20 +109,20 @@ impl Bth {
     /// [`EmitError::BufferTooShort`].
     #[inline]
     pub fn write(&self, buf: &mut [u8]) -> Result<(), EmitError> {
-        let raw = BthBytes {
-            opcode: self.opcode.get(),
-            flags: flag(self.solicited, SOLICITED)
-                | flag(self.migreq, MIGREQ)
-                | (self.pad & PAD_MASK) << PAD_SHIFT
-                | (self.tver & TVER_MASK),
-            pkey: U16::new(self.pkey.get()),
-            congestion: flag(self.fecn, FECN)
-                | flag(self.becn, BECN)
-                | (self.reserved6 & RESERVED6_MASK),
-            dest_qpn: to_be24(self.dest_qpn.get()),
-            ack: flag(self.ack_req, ACK_REQ) | (self.reserved7 & RESERVED7_MASK),
-            psn: to_be24(self.psn.get()),
-        };
+        let flags = flag(self.solicited, SOLICITED)
+            | flag(self.migreq, MIGREQ)
+            | (self.pad & PAD_MASK) << PAD_SHIFT
+            | (self.tver & TVER_MASK);
+        let congestion =
+            flag(self.fecn, FECN) | flag(self.becn, BECN) | (self.reserved6 & RESERVED6_MASK);
+        let ack = flag(self.ack_req, ACK_REQ) | (self.reserved7 & RESERVED7_MASK);
+        let first = u64::from(self.opcode.get()) << 56
+            | u64::from(flags) << 48
+            | u64::from(self.pkey.get()) << 32
+            | u64::from(congestion) << 24
+            | u64::from(self.dest_qpn.get() & LOW_24);
+        let second = u32::from(ack) << 24 | self.psn.get() & LOW_24;
+        let raw = BthWords { first: U64::new(first), second: U32::new(second) };
         write_prefix(&raw, buf)
     }
 }

@@ -74,11 +74,13 @@ pub(in super::super) unsafe fn load_summed(
     from: *const u8,
     to: &mut [u8],
 ) -> u32 {
-    // The header counts as the end of a block of 16 bytes before the first one.
-    let mut block = [0; 16];
-    block[16 - HEADER..].copy_from_slice(header);
-    let block = u128::from_le_bytes(block);
-    let block = _mm_set_epi64x((block >> 64) as i64, block as i64);
+    // The header counts as the end of a block of 16 bytes before the first one. It has just been
+    // written in two words; put together otherwise than by shifts, it would have to wait for them.
+    let [a, b, c, d, e, f, g, h, i, j, k, l] = *header;
+    let first = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+    let second = u32::from_le_bytes([i, j, k, l]);
+    let (low, high) = (first << 32, first >> 32 | u64::from(second) << 32);
+    let block = _mm_set_epi64x(high as i64, low as i64);
     let by_128 = _mm_set_epi64x(BY_128[1], BY_128[0]);
     let before = _mm512_zextsi128_si512(fold(block, by_128));
 
