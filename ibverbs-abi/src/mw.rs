@@ -12,6 +12,7 @@ use ibverbs_api::{
 use crate::call::{Pointer, Positive, Refused, answer};
 use crate::handles::{Held, Object, Shown, Users, live, object};
 use crate::memory::get;
+use crate::mr::access_flags;
 use crate::pd::Pd;
 use crate::qp::Qp;
 use crate::types::{ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_pd, ibv_qp};
@@ -56,9 +57,9 @@ impl Mw {
         if self.facade.mw_type() != mw_type || !self.pd.context.facade.is_same(&qp.context.facade) {
             return Err(libc::EINVAL);
         }
-        let Some(access) = AccessFlags::from_bits(info.mw_access_flags) else {
-            return Err(libc::EINVAL);
-        };
+        let access = access_flags(info.mw_access_flags).map_err(|refused| refused.errno())?;
+        // What is about the owner's own access means nothing for a window: programs give it along.
+        let access = access - OWN_ACCESS;
         // Without a region, and with no length, it is unbound.
         // SAFETY: the caller's.
         let lkey = if info.mr.is_null() { 0 } else { unsafe { (*info.mr).lkey } };
@@ -67,6 +68,12 @@ impl Mw {
         Ok(SendOp::BindMw { window: RKey::new(self.rkey()), rkey: RKey::new(rkey), bind })
     }
 }
+
+/// Access that is the owner's alone, or says how memory is registered.
+const OWN_ACCESS: AccessFlags = AccessFlags::LOCAL_WRITE
+    .union(AccessFlags::MW_BIND)
+    .union(AccessFlags::ON_DEMAND)
+    .union(AccessFlags::RELAXED_ORDERING);
 
 /// `ibv_alloc_mw(3)`, which `verbs.h` calls by a pointer.
 pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: u32) -> Pointer<ibv_mw> {

@@ -63,7 +63,7 @@ pub(crate) struct MadeOf {
     pub(crate) send_cq: Option<Held<Cq>>,
     pub(crate) recv_cq: Option<Held<Cq>>,
     pub(crate) srq: Option<Held<Srq>>,
-    pub(crate) xrcd: Option<Held<Xrcd>>,
+    pub(crate) _xrcd: Option<Held<Xrcd>>,
 }
 
 impl MadeOf {
@@ -120,7 +120,7 @@ impl Qp {
         qp_context: *mut c_void,
     ) -> *mut ibv_qp {
         let context = xrcd.context.clone();
-        let made_of = MadeOf { xrcd: Some(xrcd), ..MadeOf::default() };
+        let made_of = MadeOf { _xrcd: Some(xrcd), ..MadeOf::default() };
         let init = ibv_qp_init_attr { qp_context, ..ibv_qp_init_attr::zeroed() };
         Self::publish(facade, context, made_of, &init, 0)
     }
@@ -167,7 +167,7 @@ pub(crate) fn create(
     })?;
     wanted.cap = qp_cap(facade.caps());
     let context = pd.context.clone();
-    let made_of = MadeOf { pd: Some(pd), send_cq: Some(send_cq), recv_cq, srq, xrcd: None };
+    let made_of = MadeOf { pd: Some(pd), send_cq: Some(send_cq), recv_cq, srq, _xrcd: None };
     Ok(Qp::publish(facade, context, made_of, wanted, ops))
 }
 

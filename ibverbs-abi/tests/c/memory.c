@@ -43,7 +43,8 @@ static void windows_of_type_1(struct ibv_context *context)
 	bind.bind_info.mr = b.mr;
 	bind.bind_info.addr = (uintptr_t)b.buffer + 100;
 	bind.bind_info.length = 10;
-	bind.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE;
+	/* The owner's own access means nothing here. */
+	bind.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
 	SAME(ibv_bind_mw(b.qp, mw, &bind), 0);
 	SAME(mw->rkey >> 8, old >> 8);
 	CHECK(mw->rkey != old);
