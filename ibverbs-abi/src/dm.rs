@@ -64,9 +64,18 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> Positive {
     answer("ibv_free_dm", || Dm::table().withdraw(dm).map(drop))
 }
 
+/// Device memory is copied by words of so many bytes, as on adapters that have some: programs, and
+/// rdma-core's tests, take the rest for an error.
+const WORD: usize = 4;
+
 /// An offset into device memory, as a number of this machine.
-fn offset(offset: u64) -> Result<usize, Refused> {
-    usize::try_from(offset).map_err(beyond)
+fn offset(offset: u64, length: usize) -> Result<usize, Refused> {
+    let offset = usize::try_from(offset).map_err(beyond)?;
+    if !offset.is_multiple_of(WORD) || !length.is_multiple_of(WORD) {
+        let why = format!("offset {offset} and length {length} must be multiples of {WORD}");
+        return Err(Refused::new(libc::EFAULT, why));
+    }
+    Ok(offset)
 }
 
 /// `EFAULT`: the range leaves the device memory.
@@ -83,7 +92,7 @@ unsafe extern "C" fn memcpy_to_dm(
 ) -> Positive {
     answer("ibv_memcpy_to_dm", || {
         let dm = live::<Dm>(dm)?;
-        let at = offset(dm_offset)?;
+        let at = offset(dm_offset, length)?;
         if length > dm.facade.len() || host_addr.is_null() && length > 0 {
             return Err(beyond(format!("{length} bytes from {host_addr:p}")));
         }
@@ -102,7 +111,7 @@ unsafe extern "C" fn memcpy_from_dm(
 ) -> Positive {
     answer("ibv_memcpy_from_dm", || {
         let dm = live::<Dm>(dm)?;
-        let at = offset(dm_offset)?;
+        let at = offset(dm_offset, length)?;
         if length > dm.facade.len() || host_addr.is_null() && length > 0 {
             return Err(beyond(format!("{length} bytes to {host_addr:p}")));
         }

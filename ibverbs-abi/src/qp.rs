@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use ibverbs_api::{Gid, QpAttrMask, QpInit, QpType, Qpn, QueuePair};
+use ibverbs_api::{Gid, QpAttrMask, QpInit, QpState, QpType, Qpn, QueuePair};
 use parking_lot::Mutex;
 
 use crate::acks::Acks;
@@ -203,9 +203,23 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(
         qp.facade.modify(&attr, mask.difference(without_effect(qp.facade.qp_type())))?;
         if attr_mask as u32 & STATE != 0 {
             qp.show_state(wanted.qp_state);
+            if attr.state == QpState::Reset {
+                qp.forget_completions();
+            }
         }
         Ok(())
     })
+}
+
+impl Qp {
+    /// What was not polled before a reset is gone, as with libmlx5: programs go on afterwards, and
+    /// would take the flushed requests of before for those of now.
+    fn forget_completions(&self) {
+        let MadeOf { send_cq, recv_cq, .. } = &self.made_of;
+        for cq in [send_cq, recv_cq].into_iter().flatten() {
+            cq.facade.remove_of(self.facade.qpn());
+        }
+    }
 }
 
 /// Attributes that a half of an extended reliable connection has no use for. Programs such as

@@ -180,6 +180,13 @@ impl CompletionQueue {
         self.poll_each(max, |wc| to.push(wc))
     }
 
+    /// Takes out what waits here of a queue pair, as some providers do when it is reset.
+    pub fn remove_of(&self, qpn: crate::Qpn) {
+        if self.inner.home.is_ours() {
+            self.inner.core.remove_of(qpn);
+        }
+    }
+
     /// As [`Self::poll`], and gives each completion to `each`, under the lock of the queue: that
     /// must be short, and must not use the queue.
     pub fn poll_each(&self, max: usize, mut each: impl FnMut(WorkCompletion)) -> usize {

@@ -15,7 +15,10 @@ mod mesh;
 mod pingpong;
 mod under;
 
-pub use debian::{BLESS_VARIABLE, Case, Document, Ends, Failure, Packages, Place, ROOT_VARIABLE};
+pub use debian::{
+    BLESS_VARIABLE, Case, Document, Ends, Failure, Outcome, Packages, Place, ROOT_VARIABLE,
+    outcomes,
+};
 pub use dump::Dump;
 pub use mesh::{Member, Mesh, MeshError, Report};
 pub use pingpong::{Pingpong, PingpongError, Played};

@@ -360,6 +360,18 @@ impl CompletionQueue {
         count
     }
 
+    /// Takes out what waits there of a queue pair.
+    ///
+    /// For a queue pair that was reset: providers such as libmlx5 do so then, and programs count on
+    /// it (those of rdma-core's tests); Linux's software device leaves it to be polled.
+    pub fn remove_of(&self, qpn: rxe_wire::Qpn) {
+        let ring = &mut *self.ring.lock();
+        let stays: Vec<_> = ring.entries.iter().map(|wc| wc.qpn != qpn).collect();
+        let mut of_stamps = stays.iter();
+        ring.stamps.retain(|_| of_stamps.next().copied().unwrap_or(true));
+        ring.entries.retain(|wc| wc.qpn != qpn);
+    }
+
     /// Whether no completion waits.
     pub fn is_empty(&self) -> bool {
         self.ring.lock().entries.is_empty()
@@ -460,6 +472,18 @@ mod tests {
 
     use super::*;
     use crate::wc::{NetworkType, WcFlags, WcOpcode};
+
+    #[test]
+    fn what_waits_of_a_queue_pair_can_be_taken_out() {
+        let (cq, _) = queue(8, CqOptions::default());
+        for (wr_id, qpn) in [(1, 5), (2, 6), (3, 5), (4, 7)] {
+            cq.push(WorkCompletion { qpn: Qpn::new(qpn), ..completion(wr_id) }, false);
+        }
+        cq.remove_of(Qpn::new(5));
+        let mut left = Vec::new();
+        cq.poll(8, &mut left);
+        assert_eq!(left.iter().map(|wc| wc.wr_id).collect::<Vec<_>>(), [2, 4]);
+    }
 
     fn completion(wr_id: u64) -> WorkCompletion {
         WorkCompletion {

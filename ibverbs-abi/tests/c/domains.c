@@ -119,8 +119,9 @@ static void device_memory(struct ibv_context *context)
 		SAME(out[i], 0);
 		in[i] = 'a' + i % 26;
 	}
-	SAME(ibv_memcpy_to_dm(dm, 17, in, sizeof(in)), 0);
-	SAME(ibv_memcpy_from_dm(out, dm, 17, sizeof(out)), 0);
+	SAME(ibv_memcpy_to_dm(dm, 17, in, sizeof(in)), EFAULT);
+	SAME(ibv_memcpy_to_dm(dm, 20, in, sizeof(in)), 0);
+	SAME(ibv_memcpy_from_dm(out, dm, 20, sizeof(out)), 0);
 	CHECK(!memcmp(in, out, sizeof(in)));
 	SAME(ibv_memcpy_to_dm(dm, 4090, in, sizeof(in)), EFAULT);
 	SAME(ibv_memcpy_to_dm(dm, UINT64_MAX, in, sizeof(in)), EFAULT);
@@ -154,7 +155,7 @@ static void imports(struct ibv_context *context)
 	struct ibv_context *import = ibv_import_device(dup(context->cmd_fd));
 	struct ibv_pd *pd = ibv_alloc_pd(context), *pd_import, *twice;
 	struct ibv_dm *dm = ibv_alloc_dm(context, &dm_attr), *dm_import;
-	char byte = 'x';
+	char word[4] = "xyz";
 
 	CHECK(import && pd && dm);
 	CHECK(import != context && import->device == context->device);
@@ -171,10 +172,10 @@ static void imports(struct ibv_context *context)
 
 	dm_import = ibv_import_dm(import, dm->handle);
 	CHECK(dm_import);
-	SAME(ibv_memcpy_to_dm(dm, 3, &byte, 1), 0);
-	byte = 0;
-	SAME(ibv_memcpy_from_dm(&byte, dm_import, 3, 1), 0);
-	SAME(byte, 'x');
+	SAME(ibv_memcpy_to_dm(dm, 4, word, sizeof(word)), 0);
+	word[0] = 0;
+	SAME(ibv_memcpy_from_dm(word, dm_import, 4, sizeof(word)), 0);
+	SAME(word[0], 'x');
 	REFUSED(ibv_import_dm(import, dm->handle + 1000), ENOENT);
 	ibv_unimport_dm(dm);
 	ibv_unimport_dm(dm_import);

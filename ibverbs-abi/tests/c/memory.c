@@ -210,7 +210,7 @@ static void regions_of_device_memory(struct ibv_context *context)
 	struct ibv_dm *dm = ibv_alloc_dm(context, &attr);
 	struct end a = {}, b = {};
 	struct ibv_mr *mr;
-	char text[6] = {};
+	char text[8] = {};
 
 	CHECK(dm);
 	make_pair(&a, &b, context);
@@ -221,7 +221,7 @@ static void regions_of_device_memory(struct ibv_context *context)
 	mr = ibv_reg_dm_mr(b.pd, dm, 100, 64, access);
 	CHECK(mr && mr->length == 64);
 	SAME(write_to(&a, 8, mr->rkey, "device"), IBV_WC_SUCCESS);
-	SAME(ibv_memcpy_from_dm(text, dm, 108, 6), 0);
+	SAME(ibv_memcpy_from_dm(text, dm, 108, 8), 0);
 	CHECK(!memcmp(text, "device", 6));
 	SAME(ibv_free_dm(dm), EBUSY);
 	SAME(write_to(&a, 60, mr->rkey, "beyond"), IBV_WC_REM_ACCESS_ERR);

@@ -3,7 +3,9 @@
 mod document;
 mod packages;
 mod pair;
+mod suite;
 
 pub use document::{BLESS_VARIABLE, Document};
 pub use packages::{Packages, ROOT_VARIABLE};
 pub use pair::{Case, Ends, Failure, Place};
+pub use suite::{Outcome, outcomes};
