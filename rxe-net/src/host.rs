@@ -115,7 +115,8 @@ fn describe(
         mac: requests.mac(&interface.name)?,
         mtu: requests.mtu(&interface.name)?,
         up: interface.is_up(),
-        running: interface.is_running(),
+        // The carrier; IFF_RUNNING comes up to a second later.
+        running: interface.is_lower_up(),
         addrs: interface.ips.iter().map(|network| network.ip()).collect::<Vec<IpAddr>>(),
     })
 }
