@@ -264,10 +264,11 @@ impl Requester {
         }
         let room = cx.window.room(started.packet_cost);
         let xrceth = if wqe.srqn.is_some() { Xrceth::LEN } else { 0 };
-        let left = Block::of(cx, &started, first).left;
-        let count = room.min(out.room_for(Bth::LEN + xrceth + cx.mtu)).min(left);
+        let block = Block::of(cx, &started, first);
+        let count = room.min(out.room_for(Bth::LEN + xrceth + cx.mtu)).min(block.left);
         let is_urgent = queue.early_resend == EarlyResend::Due || queue.gaps().due().is_some();
-        if count == 0 || is_urgent {
+        // A block begins as a packet by itself, for which the room of the whole is looked at.
+        if count == 0 || block.is_start || is_urgent {
             return;
         }
         let offset = u64::from(first) * cx.mtu as u64;
