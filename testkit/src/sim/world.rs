@@ -235,10 +235,11 @@ impl World {
         let is_peer_gone = peer.qp.state() == QpState::Err;
         let request = &qp.end.requests[qp.posted.count];
         match request.action {
-            // What a peer sent before it failed may still be under way: this end fails as well.
-            Action::LocalInvalidate(key) => {
-                qp.end.keys[key].last_use.is_some_and(|last| peer.sends_done <= last)
-            }
+            // What a peer sent before it failed may still be under way, though it was flushed there:
+            // this end fails as well.
+            Action::LocalInvalidate(key) => qp.end.keys[key]
+                .last_use
+                .is_some_and(|last| is_peer_gone || peer.sends_done <= last),
             _ if is_peer_gone => false,
             Action::SendInvalidate(key) => !peer.keys[key].is_known,
             _ => request.via.is_some_and(|key| !peer.keys[key].is_known),
