@@ -135,7 +135,7 @@ pub(crate) unsafe extern "C" fn ibv_init_ah_from_wc(
     answer("ibv_init_ah_from_wc", || {
         // SAFETY: the program points to the completion and the header.
         let header = unsafe { header(wc, grh) }?;
-        let av = live::<Context>(context)?.facade.address_from_header(port_num, &header)?;
+        let av = live::<Context>(context)?.facade()?.address_from_header(port_num, &header)?;
         // SAFETY: the program wants the address there.
         unsafe { put(attr, ah_attr(&av)) }
     })

@@ -57,7 +57,7 @@ pub(crate) unsafe extern "C" fn ibv_create_comp_channel(
 ) -> Pointer<ibv_comp_channel> {
     answer("ibv_create_comp_channel", || {
         let held = Held::<Context>::get(context)?;
-        let facade = held.facade.create_channel().map_err(|error| {
+        let facade = held.facade()?.create_channel().map_err(|error| {
             Refused::new(error.raw_os_error().unwrap_or(libc::ENOMEM), error.to_string())
         })?;
         let_block(facade.as_fd())?;

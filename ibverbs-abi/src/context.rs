@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::fmt;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
+use std::ptr;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use crate::handles::{Held, Object, Shown, Table, Users, live};
 use crate::memory::{copy_text, put, put_sized};
 use crate::mr::{Mr, advise_mr, alloc_null_mr, reg_dm_mr};
 use crate::mw::{Mw, alloc_mw, bind_mw, dealloc_mw};
+use crate::opened::Opened;
 use crate::pd::{Pd, alloc_parent_domain};
 use crate::poll::{poll_cq, req_notify_cq};
 use crate::port::query_port;
@@ -41,8 +43,10 @@ use crate::xrcd::{FileId, Xrcd, close_xrcd, open_xrcd};
 #[repr(C)]
 pub(crate) struct Context {
     c: Shown<verbs_context>,
+    /// What the parent's queues show in the child of a fork, instead of `c`: its functions refuse.
+    of_parent: Shown<verbs_context>,
     users: Users,
-    pub(crate) facade: ibverbs_api::Context,
+    opened: Opened,
     device: Held<Device>,
     /// What `cmd_fd` is: nothing can be done with it, but to import the context by it.
     command: OwnedFd,
@@ -57,6 +61,7 @@ impl fmt::Debug for Context {
 impl Object for Context {
     type C = ibv_context;
     const NAME: &'static str = "context";
+    const SURVIVES_FORK: bool = true;
 
     fn table() -> &'static Table<Self> {
         static TABLE: Table<Context> = Table::new();
@@ -64,7 +69,7 @@ impl Object for Context {
     }
 
     fn handle(&self) -> *mut ibv_context {
-        std::ptr::from_ref(self).cast_mut().cast::<ibv_context>().wrapping_byte_add(CONTEXT_OFFSET)
+        ptr::from_ref(self).cast_mut().cast::<ibv_context>().wrapping_byte_add(CONTEXT_OFFSET)
     }
 
     fn users(&self) -> &Users {
@@ -77,8 +82,9 @@ impl Object for Context {
     }
 
     fn after_fork(&self) {
-        // SAFETY: the block is there, and the child of a fork has one thread.
-        unsafe { (*self.handle()).ops = operations_of_others() };
+        // SAFETY: the child of a fork has one thread, which is here.
+        unsafe { self.opened.begin_anew() };
+        self.users.forget();
     }
 }
 
@@ -104,9 +110,9 @@ fn operations() -> ibv_context_ops {
     }
 }
 
-/// The functions of a context of the process that this one was forked from: they refuse. All others
+/// The functions for queues of the process that this one was forked from: they refuse. All others
 /// look their objects up, which are unknown here.
-fn operations_of_others() -> ibv_context_ops {
+fn operations_of_parent() -> ibv_context_ops {
     unsafe extern "C" fn poll_cq(_: *mut ibv_cq, _: c_int, _: *mut ibv_wc) -> Count {
         Count::failed(libc::EINVAL)
     }
@@ -134,6 +140,7 @@ fn operations_of_others() -> ibv_context_ops {
 
 fn block(
     facade: &ibverbs_api::Context,
+    ops: ibv_context_ops,
     device: *mut ibv_device,
     command: &OwnedFd,
 ) -> verbs_context {
@@ -160,11 +167,11 @@ fn block(
         sz: size_of::<verbs_context>(),
         context: ibv_context {
             device,
-            ops: operations(),
+            ops,
             cmd_fd: command.as_raw_fd(),
             async_fd: facade.event_fd().as_raw_fd(),
             num_comp_vectors: facade.query_device().num_comp_vectors as c_int,
-            abi_compat: std::ptr::without_provenance_mut(EXTENDED),
+            abi_compat: ptr::without_provenance_mut(EXTENDED),
             ..ibv_context::zeroed()
         },
         ..verbs_context::zeroed()
@@ -178,9 +185,33 @@ impl Context {
         device: Held<Device>,
         command: OwnedFd,
     ) -> *mut ibv_context {
-        let c = Shown::new(block(&facade, device.handle(), &command));
-        let context = Self { c, users: Users::default(), facade, device, command };
+        let block = |ops| Shown::new(block(&facade, ops, device.handle(), &command));
+        let (c, of_parent) = (block(operations()), block(operations_of_parent()));
+        let opened = Opened::new(facade);
+        let context = Self { c, of_parent, users: Users::default(), opened, device, command };
         Self::table().publish(Arc::new(context))
+    }
+
+    /// What was opened, in the child of a fork by now.
+    pub(crate) fn facade(&self) -> Result<ibverbs_api::Context, Refused> {
+        self.opened.get_or_open(|| {
+            let facade = open(&self.device)?;
+            // SAFETY: the block is there, and this is the word that the program reads.
+            unsafe { (*self.handle()).async_fd = facade.event_fd().as_raw_fd() };
+            Ok(facade)
+        })
+    }
+
+    /// Whether both are handles of what was opened once: what is made with the one goes with the
+    /// other.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let both = self.opened.get().zip(other.opened.get());
+        ptr::eq(self, other) || both.is_some_and(|(one, other)| one.is_same(&other))
+    }
+
+    /// The pointer for queues that are the parent's, in the child of a fork.
+    pub(crate) fn of_parent(&self) -> *mut ibv_context {
+        self.of_parent.as_ptr().cast::<ibv_context>().wrapping_byte_add(CONTEXT_OFFSET)
     }
 }
 
@@ -199,12 +230,17 @@ fn options() -> Result<OpenOptions, Refused> {
     Ok(options)
 }
 
+fn open(device: &Device) -> Result<ibverbs_api::Context, Refused> {
+    let facade = device.facade()?.open_with(options()?)?;
+    let_block(facade.event_fd())?;
+    Ok(facade)
+}
+
 /// `ibv_open_device(3)`.
 pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> Pointer<ibv_context> {
     answer("ibv_open_device", || {
         let held = Held::<Device>::get(device)?;
-        let facade = held.facade()?.open_with(options()?)?;
-        let_block(facade.event_fd())?;
+        let facade = open(&held)?;
         flush_at_exit();
         // A file of its own, which costs nothing but a descriptor.
         let command = UnixDatagram::unbound().map_err(|_| Refused::os("a descriptor"))?;
@@ -221,7 +257,8 @@ const PATIENCE: Duration = Duration::from_millis(20);
 fn flush_at_exit() {
     extern "C" fn at_exit() {
         let contexts = Context::table().all_within(PATIENCE);
-        contexts.iter().for_each(|context| context.facade.flush(PATIENCE));
+        let opened = contexts.iter().filter_map(|context| context.opened.get());
+        opened.for_each(|facade| facade.flush(PATIENCE));
     }
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
@@ -251,7 +288,7 @@ pub(crate) unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> Pointer<ibv_
         }
         // SAFETY: the descriptor is open, and the program gives it away.
         let command = unsafe { OwnedFd::from_raw_fd(cmd_fd) };
-        Ok(Context::publish(known.facade.clone(), known.device.clone(), command))
+        Ok(Context::publish(known.facade()?, known.device.clone(), command))
     })
 }
 
@@ -272,7 +309,8 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> M
         drop(Xrcd::table().withdraw_all(|xrcd| xrcd.context.is(&object)));
         drop(Pd::table().withdraw_all(|pd| pd.context.is(&object)));
         drop(Td::table().withdraw_all(|td| td.context.is(&object)));
-        Context::table().withdraw(context).map(drop)
+        Context::table().withdraw(context)?.opened.close();
+        Ok(())
     })
 }
 
@@ -282,7 +320,7 @@ pub(crate) unsafe extern "C" fn ibv_query_device(
     attr: *mut ibv_device_attr,
 ) -> Positive {
     answer("ibv_query_device", || {
-        let attributes = device_attr(&live::<Context>(context)?.facade.query_device());
+        let attributes = device_attr(&live::<Context>(context)?.facade()?.query_device());
         // SAFETY: the program wants the attributes there.
         unsafe { put(attr, attributes) }
     })
@@ -303,7 +341,7 @@ unsafe extern "C" fn query_device_ex(
         if attr_size < size_of::<ibv_device_attr>() {
             return Err(Refused::invalid("there is no room for the attributes"));
         }
-        let facade = live::<Context>(context)?.facade.query_device();
+        let facade = live::<Context>(context)?.facade()?.query_device();
         let mut attributes = ibv_device_attr_ex::zeroed();
         attributes.orig_attr = device_attr(&facade);
         attributes.phys_port_cnt_ex = facade.phys_port_cnt.into();

@@ -55,14 +55,15 @@ impl Cq {
         if channel.as_ref().is_some_and(|channel| channel.context.handle() != init.context) {
             return Err(Refused::invalid("the channel belongs to another context"));
         }
-        let vectors = context.facade.query_device().num_comp_vectors;
+        let facade = context.facade()?;
+        let vectors = facade.query_device().num_comp_vectors;
         let vector = init.vector as usize;
         if vector >= vectors {
             let why = format!("completion vector {vector}, but there are {vectors}");
             return Err(Refused::invalid(why));
         }
         let on = channel.as_ref().map(|channel| &channel.facade);
-        let facade = context.facade.create_cq_with(init.entries, on, vector, init.options)?;
+        let facade = facade.create_cq_with(init.entries, on, vector, init.options)?;
         let c = Shown::new(ibv_cq_ex {
             context: init.context,
             channel: init.channel,

@@ -125,6 +125,7 @@ impl Cq {
         unsafe extern "C" fn end_poll(_: *mut ibv_cq_ex) {}
         // SAFETY: it is there, and the child of a fork has one thread.
         let cq = unsafe { &mut *self.c.as_ptr() };
+        cq.context = self.context.of_parent();
         if cq.start_poll.is_some() {
             cq.start_poll = Some(start_poll);
             cq.next_poll = Some(next_poll);

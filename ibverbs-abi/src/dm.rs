@@ -54,7 +54,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
             return Err(Refused::invalid("comp_mask must be 0: there is nothing more to ask for"));
         }
         let held = Held::<Context>::get(context)?;
-        let facade = held.facade.alloc_dm(attr.length as u64, attr.log_align_req)?;
+        let facade = held.facade()?.alloc_dm(attr.length as u64, attr.log_align_req)?;
         Ok(Dm::table().publish(Arc::new(Dm::new(held, facade, next_number()))))
     })
 }
@@ -131,7 +131,7 @@ pub(crate) unsafe extern "C" fn ibv_import_dm(
 ) -> Pointer<ibv_dm> {
     answer("ibv_import_dm", || {
         let held = Held::<Context>::get(context)?;
-        let is_it = |dm: &Dm| dm.number == dm_handle && dm.context.facade.is_same(&held.facade);
+        let is_it = |dm: &Dm| dm.number == dm_handle && dm.context.is_same(&held);
         let Some(known) = Dm::table().find(is_it) else {
             let why = format!("the context has no device memory of handle {dm_handle}");
             return Err(Refused::new(libc::ENOENT, why));

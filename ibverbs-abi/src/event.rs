@@ -23,10 +23,11 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
 ) -> MinusOne {
     answer("ibv_get_async_event", || {
         let context = live::<Context>(context)?;
-        let fd: c_int = context.facade.event_fd().as_raw_fd();
+        let facade = context.facade()?;
+        let fd: c_int = facade.event_fd().as_raw_fd();
         let (found, element) = loop {
             take_count(fd)?;
-            let Some(found) = context.facade.take_read_event() else { continue };
+            let Some(found) = facade.take_read_event() else { continue };
             // None: the object of the event is gone.
             if let Some(element) = element(&context, found) {
                 break (found, element);
@@ -41,8 +42,7 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
 fn element(context: &Arc<Context>, event: AsyncEvent) -> Option<ibv_async_element> {
     match event {
         AsyncEvent::CqErr(id) => {
-            let is_it =
-                |cq: &Cq| cq.context.facade.is_same(&context.facade) && cq.facade.id() == id;
+            let is_it = |cq: &Cq| cq.context.is_same(context) && cq.facade.id() == id;
             let cq = Cq::table().find_and(is_it, |cq| cq.async_events.taken())?.handle();
             Some(ibv_async_element { cq })
         }
@@ -68,13 +68,13 @@ fn element(context: &Arc<Context>, event: AsyncEvent) -> Option<ibv_async_elemen
 }
 
 fn srq(context: &Arc<Context>, id: SrqId) -> Option<ibv_async_element> {
-    let is_it = |srq: &Srq| srq.context.facade.is_same(&context.facade) && srq.facade.id() == id;
+    let is_it = |srq: &Srq| srq.context.is_same(context) && srq.facade.id() == id;
     let srq = Srq::table().find_and(is_it, |srq| srq.async_events.taken())?.handle();
     Some(ibv_async_element { srq })
 }
 
 fn qp(context: &Arc<Context>, qpn: Qpn) -> Option<ibv_async_element> {
-    let is_it = |qp: &Qp| qp.context.facade.is_same(&context.facade) && qp.facade.qpn() == qpn;
+    let is_it = |qp: &Qp| qp.context.is_same(context) && qp.facade.qpn() == qpn;
     let qp = Qp::table().find_and(is_it, |qp| qp.async_events.taken())?.handle();
     Some(ibv_async_element { qp })
 }

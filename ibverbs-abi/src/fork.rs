@@ -5,8 +5,10 @@
 //!
 //! But a child has the parent's objects in its memory, without the threads that work for them, and
 //! with locks that other threads held. So before a fork this thread takes the locks of all tables,
-//! and in the child all tables are empty but that of devices: each pointer of the parent is unknown
-//! there, what is called by pointers refuses, and the child may open devices for itself.
+//! and in the child all tables are empty but those of devices and of contexts: each other pointer of
+//! the parent is unknown there, and what is called by pointers refuses. The parent's contexts are
+//! good, as under the kernel: the child opens the device for itself when it first makes something
+//! with one (`opened.rs`).
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};

@@ -32,7 +32,7 @@ pub(crate) unsafe extern "C" fn ibv_query_gid(
     gid: *mut ibv_gid,
 ) -> MinusOne {
     answer("ibv_query_gid", || {
-        let found = live::<Context>(context)?.facade.query_gid(port_num, index(gid_index)?)?;
+        let found = live::<Context>(context)?.facade()?.query_gid(port_num, index(gid_index)?)?;
         // SAFETY: the program wants the GID there.
         unsafe { put(gid, ibv_gid { raw: found.raw() }) }
     })
@@ -50,7 +50,7 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_ex(
     answer("ibv_query_gid_ex", || {
         no_flags(flags)?;
         let port = u8::try_from(port_num).map_err(|_| Refused::invalid("there is no such port"))?;
-        let found = live::<Context>(context)?.facade.query_gid_ex(port, gid_index)?;
+        let found = live::<Context>(context)?.facade()?.query_gid_ex(port, gid_index)?;
         // SAFETY: the program says how much room there is.
         unsafe { put_sized(entry, gid_entry(&found), entry_size) }
     })
@@ -66,7 +66,7 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
 ) -> Negative {
     answer("ibv_query_gid_table", || {
         no_flags(flags)?;
-        let found = live::<Context>(context)?.facade.query_gid_table()?;
+        let found = live::<Context>(context)?.facade()?.query_gid_table()?;
         if found.len() > max_entries {
             let why = format!("{} GIDs do not fit in {max_entries} entries", found.len());
             return Err(Refused::invalid(why));
@@ -99,7 +99,7 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_type(
     to: *mut u32,
 ) -> MinusOne {
     answer("ibv_query_gid_type", || {
-        let found = match live::<Context>(context)?.facade.query_gid_ex(port_num, gid_index) {
+        let found = match live::<Context>(context)?.facade()?.query_gid_ex(port_num, gid_index) {
             Ok(entry) if entry.gid_type == GidType::RoceV2 => SYSFS_ROCE_V2,
             Ok(_) | Err(QueryError::Gid(QueryGidError::Empty { .. })) => SYSFS_ROCE_V1,
             Err(error) => return Err(error.into()),

@@ -73,17 +73,24 @@ pub(crate) trait Object: Sized + 'static {
     /// is in use.
     unsafe fn trusted<'a>(handle: *mut Self::C) -> &'a Self;
 
-    /// It is the same in the child of a fork; others are the parent's alone.
+    /// The child of a fork has it too; others are the parent's alone.
     const SURVIVES_FORK: bool = false;
 
-    /// In the child of a fork: makes what the program calls by pointers in it refuse. It only writes
-    /// to memory, no more.
+    /// In the child of a fork: makes the parent's part of it useless, as what the program calls by
+    /// pointers in it. It only writes to memory, no more.
     fn after_fork(&self) {}
 }
 
 /// How many objects are made with this one.
 #[derive(Debug, Default)]
 pub(crate) struct Users(AtomicU32);
+
+impl Users {
+    /// In the child of a fork: those are the parent's.
+    pub(crate) fn forget(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
 
 /// The live objects of one kind, by their addresses.
 pub(crate) struct Table<T> {
@@ -118,10 +125,10 @@ impl<T: Object + Send + Sync> AcrossFork for Table<T> {
         // the map is whole. The old lock is left as it is: threads that are not here waited for it.
         unsafe {
             let old = mem::take(&mut *self.objects().data_ptr());
+            old.values().for_each(|object| object.after_fork());
             let kept = if T::SURVIVES_FORK {
                 old
             } else {
-                old.values().for_each(|object| object.after_fork());
                 // Not dropped: dropping would work on what is the parent's.
                 mem::forget(old);
                 BTreeMap::new()

@@ -282,7 +282,7 @@ pub(crate) unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, mr_handle: u32) -
         let is_it = |mr: &Mr| {
             mr.shown().handle == mr_handle
                 && mr.region.lock().is_some()
-                && mr.pd.lock().context.facade.is_same(&held.context.facade)
+                && mr.pd.lock().context.is_same(&held.context)
         };
         let Some(known) = Mr::table().find(is_it) else {
             let why = format!("the context has no memory region of handle {mr_handle}");
@@ -350,7 +350,7 @@ fn prefetch(pd: &Pd, advice: u32, sge: &ibv_sge) -> Result<(), Refused> {
     let is_it = |mr: &Mr| {
         mr.shown().lkey == sge.lkey
             && mr.region.lock().is_some()
-            && mr.pd.lock().context.facade.is_same(&pd.context.facade)
+            && mr.pd.lock().context.is_same(&pd.context)
     };
     let Some(mr) = Mr::table().find(is_it) else {
         return Err(Refused::new(libc::EFAULT, format!("0x{:x} is no local key", sge.lkey)));

@@ -54,7 +54,7 @@ impl Mw {
         rkey: u32,
         info: &ibv_mw_bind_info,
     ) -> Result<SendOp, i32> {
-        if self.facade.mw_type() != mw_type || !self.pd.context.facade.is_same(&qp.context.facade) {
+        if self.facade.mw_type() != mw_type || !self.pd.context.is_same(&qp.context) {
             return Err(libc::EINVAL);
         }
         let access = access_flags(info.mw_access_flags).map_err(|refused| refused.errno())?;

@@ -58,7 +58,7 @@ impl Pd {
 pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> Pointer<ibv_pd> {
     answer("ibv_alloc_pd", || {
         let held = Held::<Context>::get(context)?;
-        let facade = held.facade.alloc_pd()?;
+        let facade = held.facade()?.alloc_pd()?;
         let pd = Pd::new(held, facade, next_number(), Kind::Original);
         Ok(Pd::table().publish(Arc::new(pd)))
     })
@@ -96,7 +96,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
         }
         let held = Held::<Context>::get(context)?;
         let pd = Held::<Pd>::get(attr.pd)?;
-        if !pd.context.facade.is_same(&held.facade) {
+        if !pd.context.is_same(&held) {
             return Err(Refused::invalid("the protection domain belongs to another context"));
         }
         let td = Held::<Td>::get_if_any(attr.td)?;
@@ -114,9 +114,8 @@ pub(crate) unsafe extern "C" fn ibv_import_pd(
 ) -> Pointer<ibv_pd> {
     answer("ibv_import_pd", || {
         let held = Held::<Context>::get(context)?;
-        let is_it = |pd: &Pd| {
-            !pd.is_parent() && pd.number == pd_handle && pd.context.facade.is_same(&held.facade)
-        };
+        let is_it =
+            |pd: &Pd| !pd.is_parent() && pd.number == pd_handle && pd.context.is_same(&held);
         let Some(known) = Pd::table().find(is_it) else {
             let why = format!("the context has no protection domain of handle {pd_handle}");
             return Err(Refused::new(libc::ENOENT, why));

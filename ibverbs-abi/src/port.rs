@@ -52,7 +52,7 @@ pub(crate) unsafe extern "C" fn query_port(
     attr_size: usize,
 ) -> Positive {
     answer("ibv_query_port", || {
-        let port = live::<Context>(context)?.facade.query_port(port_num)?;
+        let port = live::<Context>(context)?.facade()?.query_port(port_num)?;
         // SAFETY: the program says how much room there is.
         unsafe { put_sized(attr, port_attr(&port), attr_size) }
     })
@@ -71,7 +71,7 @@ pub(crate) unsafe extern "C" fn ibv_query_port(
 fn pkey(context: *mut ibv_context, port_num: u8, index: c_int) -> Result<u16, Refused> {
     let index = u16::try_from(index);
     let index = index.map_err(|_| Refused::invalid("a partition key index is a number of 16 bits"));
-    Ok(live::<Context>(context)?.facade.query_pkey(port_num, index?)?.get())
+    Ok(live::<Context>(context)?.facade()?.query_pkey(port_num, index?)?.get())
 }
 
 /// `ibv_query_pkey(3)`: in network order.

@@ -16,6 +16,7 @@ use crate::memory::{get, put};
 use crate::pd::Pd;
 use crate::qp_attr::{from_facade, qp_cap, qp_caps, to_facade};
 use crate::qp_ex::{self, Session};
+use crate::qp_of_parent;
 use crate::srq::Srq;
 use crate::types::{
     ibv_context, ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr,
@@ -54,7 +55,7 @@ pub(crate) struct Qp {
     pub(crate) async_events: Arc<Acks>,
 }
 
-object!(Qp, ibv_qp, "queue pair");
+object!(Qp, ibv_qp, "queue pair", after_fork: Qp::refuse);
 
 /// What a queue pair is made with: those are in use as long as it is there.
 #[derive(Debug, Default)]
@@ -123,6 +124,14 @@ impl Qp {
         let made_of = MadeOf { _xrcd: Some(xrcd), ..MadeOf::default() };
         let init = ibv_qp_init_attr { qp_context, ..ibv_qp_init_attr::zeroed() };
         Self::publish(facade, context, made_of, &init, 0)
+    }
+
+    /// In the child of a fork: posting is refused.
+    fn refuse(&self) {
+        // SAFETY: it is there, and the child of a fork has one thread.
+        let block = unsafe { &mut *self.c.as_ptr() };
+        block.ex.qp_base.context = self.context.of_parent();
+        qp_of_parent::refuse(block);
     }
 
     /// Lets the program read the state that it has.

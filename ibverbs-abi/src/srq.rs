@@ -32,9 +32,15 @@ pub(crate) struct Srq {
     pub(crate) async_events: Arc<Acks>,
 }
 
-object!(Srq, ibv_srq, "shared receive queue");
+object!(Srq, ibv_srq, "shared receive queue", after_fork: Srq::refuse);
 
 impl Srq {
+    /// In the child of a fork: posting is refused.
+    fn refuse(&self) {
+        // SAFETY: it is there, and the child of a fork has one thread.
+        unsafe { (*self.c.as_ptr()).context = self.context.of_parent() };
+    }
+
     /// Lets the program have a queue that the facade has made.
     pub(crate) fn publish(
         facade: SharedReceiveQueue,

@@ -33,7 +33,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
             return Err(Refused::invalid("comp_mask must be 0: a thread domain has no attributes"));
         }
         let held = Held::<Context>::get(context)?;
-        let (c, facade) = (Shown::new(ibv_td { context }), held.facade.alloc_td());
+        let (c, facade) = (Shown::new(ibv_td { context }), held.facade()?.alloc_td());
         let td = Td { c, users: Users::default(), facade, context: held };
         Ok(Td::table().publish(Arc::new(td)))
     })

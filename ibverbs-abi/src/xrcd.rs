@@ -81,7 +81,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
                 let why = "the file has no XRC domain in this context: O_CREAT makes one";
                 return Err(Refused::new(libc::EAGAIN, why));
             }
-            None => held.facade.open_xrcd(0)?,
+            None => held.facade()?.open_xrcd(0)?,
         };
         let c = Shown::new(ibv_xrcd { context });
         let xrcd = Xrcd { c, users: Users::default(), facade, context: held, file };
@@ -91,8 +91,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
 
 /// The domain that a context has for a file.
 fn shared(context: &Held<Context>, file: FileId) -> Option<Arc<Xrcd>> {
-    Xrcd::table()
-        .find(|known| known.file == Some(file) && known.context.facade.is_same(&context.facade))
+    Xrcd::table().find(|known| known.file == Some(file) && known.context.is_same(context))
 }
 
 /// `ibv_close_xrcd(3)`: `EBUSY` while there is an object that was made with this handle.
