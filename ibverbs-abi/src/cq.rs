@@ -62,6 +62,7 @@ impl Cq {
             let why = format!("completion vector {vector}, but there are {vectors}");
             return Err(Refused::invalid(why));
         }
+        let reader = Reader::new(init.single_threaded, init.parent_domain.as_ref())?;
         let on = channel.as_ref().map(|channel| &channel.facade);
         let facade = facade.create_cq_with(init.entries, on, vector, init.options)?;
         let c = Shown::new(ibv_cq_ex {
@@ -81,7 +82,7 @@ impl Cq {
             channel,
             events,
             async_events,
-            reader: Reader::new(init.single_threaded),
+            reader,
             _parent_domain: init.parent_domain,
         }))
     }

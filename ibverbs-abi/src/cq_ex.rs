@@ -16,6 +16,7 @@ use crate::handles::{Held, Object};
 use crate::memory::get;
 use crate::pd::Pd;
 use crate::poll::{imm_data, sl};
+use crate::supplied::{Resource, SuppliedList};
 use crate::types::{ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr};
 
 /// Bits of `wc_flags` (`enum ibv_create_cq_wc_flags`).
@@ -39,7 +40,8 @@ const IGNORE_OVERRUN: u32 = 1 << 1;
 pub(crate) struct Reader {
     /// Held as long; not taken where the program promises to use one thread.
     lock: Option<RawMutex>,
-    current: UnsafeCell<Current>,
+    /// One at most.
+    current: UnsafeCell<SuppliedList<Current>>,
 }
 
 /// A completion, and when it came.
@@ -48,6 +50,23 @@ struct Current {
     wc: WorkCompletion,
     stamp: u64,
 }
+
+/// What a program reads that has polled nothing yet.
+const NOTHING_READ: Current = Current {
+    wc: WorkCompletion {
+        wr_id: 0,
+        status: WcStatus::Success,
+        opcode: WcOpcode::Send,
+        vendor_err: 0,
+        byte_len: 0,
+        imm: 0,
+        qpn: Qpn::new(0),
+        source_qpn: Qpn::new(0),
+        flags: WcFlags::empty(),
+        network_type: NetworkType::None,
+    },
+    stamp: 0,
+};
 
 // SAFETY: `current` is only used by the thread that holds the lock, or the one thread that there is.
 unsafe impl Sync for Reader {}
@@ -60,21 +79,33 @@ impl fmt::Debug for Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(single_threaded: bool) -> Self {
-        let wc = WorkCompletion {
-            wr_id: 0,
-            status: WcStatus::Success,
-            opcode: WcOpcode::Send,
-            vendor_err: 0,
-            byte_len: 0,
-            imm: 0,
-            qpn: Qpn::new(0),
-            source_qpn: Qpn::new(0),
-            flags: WcFlags::empty(),
-            network_type: NetworkType::None,
-        };
+    /// Its memory is that of the domain's allocators, if there are any.
+    pub(crate) fn new(single_threaded: bool, pd: Option<&Held<Pd>>) -> Result<Self, Refused> {
         let lock = (!single_threaded).then_some(RawMutex::INIT);
-        Self { lock, current: UnsafeCell::new(Current { wc, stamp: 0 }) }
+        let current = SuppliedList::new(pd, 1, Resource::CompletionQueue)?;
+        Ok(Self { lock, current: UnsafeCell::new(current) })
+    }
+
+    /// Puts a completion in the place of the one that is there.
+    ///
+    /// # Safety
+    ///
+    /// The reading is this thread's.
+    unsafe fn set(&self, current: Current) -> Result<(), libc::c_int> {
+        // SAFETY: the caller's.
+        let list = unsafe { &mut *self.current.get() };
+        list.clear();
+        list.extend(&[current])
+    }
+
+    /// The completion that is there; before the first one, an empty one.
+    ///
+    /// # Safety
+    ///
+    /// The reading is this thread's.
+    unsafe fn get(&self) -> Current {
+        // SAFETY: the caller's.
+        unsafe { &*self.current.get() }.as_slice().first().copied().unwrap_or(NOTHING_READ)
     }
 
     fn lock(&self) {
@@ -142,7 +173,7 @@ impl Cq {
         let current = polled.ok_or(libc::ENOENT)?;
         // SAFETY: the caller's, for both; the second is what the program sees of it.
         unsafe {
-            *self.reader.current.get() = current;
+            self.reader.set(current)?;
             let shown = self.c.as_ptr();
             (*shown).wr_id = current.wc.wr_id;
             (*shown).status = current.wc.status as u32;
@@ -256,7 +287,7 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
 /// The queue is there, and the program has started to poll it in this thread.
 unsafe fn current(cq: *mut ibv_cq_ex) -> Current {
     // SAFETY: the caller's.
-    unsafe { *trusted(cq).reader.current.get() }
+    unsafe { trusted(cq).reader.get() }
 }
 
 /// Functions that read a word of the completion, each by its name and type, and how.

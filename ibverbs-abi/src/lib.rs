@@ -60,6 +60,7 @@ mod rdmacm;
 mod rsocket;
 mod srq;
 mod strings;
+mod supplied;
 mod sysfs;
 mod td;
 mod types;

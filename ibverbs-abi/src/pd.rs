@@ -8,6 +8,7 @@ use crate::call::{Pointer, Positive, Refused, answer};
 use crate::context::Context;
 use crate::handles::{Held, Object, Shown, Users, live, next_number, object};
 use crate::memory::get;
+use crate::supplied::Allocators;
 use crate::td::Td;
 use crate::types::{ibv_context, ibv_parent_domain_init_attr, ibv_pd};
 
@@ -32,7 +33,7 @@ enum Kind {
     /// Another handle of one.
     Import,
     /// A parent domain, and what it stands for.
-    Parent { _pd: Held<Pd>, _td: Option<Held<Td>> },
+    Parent { _pd: Held<Pd>, _td: Option<Held<Td>>, allocators: Option<Allocators> },
 }
 
 object!(Pd, ibv_pd, "protection domain");
@@ -51,6 +52,14 @@ impl Pd {
     /// Whether it is a parent domain.
     pub(crate) fn is_parent(&self) -> bool {
         matches!(self.kind, Kind::Parent { .. })
+    }
+
+    /// The program's functions for the memory of what is made in it.
+    pub(crate) fn allocators(&self) -> Option<Allocators> {
+        match self.kind {
+            Kind::Parent { allocators, .. } => allocators,
+            _ => None,
+        }
     }
 }
 
@@ -78,8 +87,8 @@ const PD_CONTEXT: u32 = 1 << 1;
 
 /// `ibv_alloc_parent_domain(3)`, which `verbs.h` calls by a pointer.
 ///
-/// The word of `pd_context` is only for the allocators of the program, which are not supported: no
-/// memory that a program could supply is used here.
+/// What is made in it has its memory from the program's allocators, as far as `supplied.rs` says. The
+/// word of `pd_context` is theirs alone.
 pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
@@ -90,10 +99,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
         if attr.comp_mask & !(ALLOCATORS | PD_CONTEXT) != 0 {
             return Err(Refused::invalid("comp_mask has unknown bits"));
         }
-        if attr.comp_mask & ALLOCATORS != 0 {
-            let why = "no memory is taken from a program's allocators: leave out ALLOCATORS";
-            return Err(Refused::new(libc::EOPNOTSUPP, why));
-        }
+        let allocators = allocators(&attr)?;
         let held = Held::<Context>::get(context)?;
         let pd = Held::<Pd>::get(attr.pd)?;
         if !pd.context.is_same(&held) {
@@ -102,9 +108,22 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
         let td = Held::<Td>::get_if_any(attr.td)?;
         let facade = pd.facade.alloc_parent(td.as_ref().map(|td| &td.facade))?;
         let number = pd.number;
-        let parent = Pd::new(held, facade, number, Kind::Parent { _pd: pd, _td: td });
+        let parent = Pd::new(held, facade, number, Kind::Parent { _pd: pd, _td: td, allocators });
         Ok(Pd::table().publish(Arc::new(parent)))
     })
+}
+
+/// The program's allocators, if it gives some: both, since memory of the one goes to the other.
+fn allocators(attr: &ibv_parent_domain_init_attr) -> Result<Option<Allocators>, Refused> {
+    if attr.comp_mask & ALLOCATORS == 0 {
+        return Ok(None);
+    }
+    let Some((alloc, free)) = attr.alloc.zip(attr.free) else {
+        return Err(Refused::invalid("ALLOCATORS, but alloc or free is NULL"));
+    };
+    let has_context = attr.comp_mask & PD_CONTEXT != 0;
+    let pd_context = if has_context { attr.pd_context } else { std::ptr::null_mut() };
+    Ok(Some(Allocators { alloc, free, pd_context }))
 }
 
 /// `ibv_import_pd(3)`.

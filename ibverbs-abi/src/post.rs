@@ -6,7 +6,7 @@ use ibverbs_api::{
     SendFlags, SendOp, SendPoster, SendWr, Sge, SrqId,
 };
 use std::ffi::c_int;
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::offset_of;
 use std::{ptr, slice};
 
 use crate::ah::Ah;
@@ -43,9 +43,6 @@ mod opcode {
 
 /// `IBV_SEND_INLINE`; the flags before it are the facade's.
 const SEND_INLINE: u32 = 1 << 3;
-
-/// The most inline data that is put together from several pieces: the largest `max_inline_data`.
-const INLINE_MAX: usize = 1024;
 
 /// `ibv_post_send(3)`, which `verbs.h` calls by a pointer.
 pub(crate) unsafe extern "C" fn post_send(
@@ -92,12 +89,11 @@ unsafe fn post_one(qp: &Qp, poster: &mut SendPoster<'_>, wr: &ibv_send_wr) -> Re
     // SAFETY: what the opcode and the type of the queue pair do not use is ignored.
     let srq_number = Some(SrqId(unsafe { wr.qp_type.remote_srqn }));
     let flags = SendFlags::from_bits_truncate(wr.send_flags);
-    let mut buffer = [MaybeUninit::uninit(); INLINE_MAX];
     let data = if wr.send_flags & SEND_INLINE == 0 {
         SendData::Sges(sges)
     } else {
-        // SAFETY: the caller's.
-        SendData::Inline(unsafe { inline_data(qp, sges, &mut buffer) }?)
+        // SAFETY: the caller's; whoever has a poster has the lock.
+        SendData::Inline(unsafe { inline_data(qp, sges) }?)
     };
     let request = SendWr { wr_id: wr.wr_id, op, flags, data, srq_number };
     poster.post(&request).map_err(|error| send_refused(qp, &error))?;
@@ -178,15 +174,12 @@ unsafe fn pieces<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], c_
 ///
 /// # Safety
 ///
-/// The bytes of the pieces can be read, and nobody changes them while the result is in use.
-unsafe fn inline_data<'a>(
-    qp: &Qp,
-    sges: &[Sge],
-    buffer: &'a mut [MaybeUninit<u8>; INLINE_MAX],
-) -> Result<&'a [u8], c_int> {
+/// The bytes of the pieces can be read, and nobody changes them while the result is in use. This
+/// thread has the queue pair's lock for posting as long.
+unsafe fn inline_data<'a>(qp: &'a Qp, sges: &[Sge]) -> Result<&'a [u8], c_int> {
     let at = |sge: &Sge| ptr::with_exposed_provenance::<u8>(sge.addr as usize);
     let length: u64 = sges.iter().map(|sge| u64::from(sge.length)).sum();
-    if length > qp.max_inline_data.min(INLINE_MAX) as u64 {
+    if length > qp.max_inline_data as u64 {
         return Err(libc::EINVAL);
     }
     match sges {
@@ -194,18 +187,13 @@ unsafe fn inline_data<'a>(
         // SAFETY: the caller's.
         [one] => Ok(unsafe { slice::from_raw_parts(at(one), one.length as usize) }),
         _ => {
-            let mut filled = 0;
+            // SAFETY: the caller's.
+            let gathered = unsafe { qp.gathered.for_poster() };
             for sge in sges {
-                let length = sge.length as usize;
-                // SAFETY: the caller's; all pieces together fit in the buffer.
-                unsafe {
-                    let to = buffer.as_mut_ptr().cast::<u8>().add(filled);
-                    to.copy_from_nonoverlapping(at(sge), length);
-                }
-                filled += length;
+                // SAFETY: the caller's.
+                unsafe { gathered.extend_from(at(sge), sge.length as usize) }?;
             }
-            // SAFETY: so many bytes have been written.
-            Ok(unsafe { slice::from_raw_parts(buffer.as_ptr().cast(), filled) })
+            Ok(gathered.as_slice())
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Queue pairs.
 
+use std::cell::UnsafeCell;
 use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::qp_attr::{from_facade, qp_cap, qp_caps, to_facade};
 use crate::qp_ex::{self, Session};
 use crate::qp_of_parent;
 use crate::srq::Srq;
+use crate::supplied::{Resource, SuppliedList};
 use crate::types::{
     ibv_context, ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr,
     ibv_qp_open_attr,
@@ -45,6 +47,8 @@ pub(crate) struct Qp {
     pub(crate) context: Held<Context>,
     /// Bytes of inline data that a request may have.
     pub(crate) max_inline_data: usize,
+    /// Inline data of the request that is being posted, where it comes in several pieces.
+    pub(crate) gathered: Gathered,
     /// What is put together by calls.
     pub(crate) session: Session,
     /// What it was made with.
@@ -56,6 +60,28 @@ pub(crate) struct Qp {
 }
 
 object!(Qp, ibv_qp, "queue pair", after_fork: Qp::refuse);
+
+/// Memory for the thread that posts.
+#[derive(Debug)]
+pub(crate) struct Gathered(UnsafeCell<SuppliedList<u8>>);
+
+// SAFETY: it is only reached by `for_poster`, so by the one thread that posts.
+unsafe impl Sync for Gathered {}
+
+impl Gathered {
+    /// It, empty.
+    ///
+    /// # Safety
+    ///
+    /// This thread has the queue pair's lock for posting, and uses the result while it has.
+    #[expect(clippy::mut_from_ref, reason = "the lock is not here")]
+    pub(crate) unsafe fn for_poster(&self) -> &mut SuppliedList<u8> {
+        // SAFETY: the caller's.
+        let gathered = unsafe { &mut *self.0.get() };
+        gathered.clear();
+        gathered
+    }
+}
 
 /// What a queue pair is made with: those are in use as long as it is there.
 #[derive(Debug, Default)]
@@ -82,7 +108,11 @@ impl Qp {
         made_of: MadeOf,
         init: &ibv_qp_init_attr,
         ops: u64,
-    ) -> *mut ibv_qp {
+    ) -> Result<*mut ibv_qp, Refused> {
+        let (pd, caps) = (made_of.pd.as_ref(), facade.caps());
+        let session = Session::new(ops != 0, pd, caps)?;
+        let max_inline_data = caps.max_inline_data as usize;
+        let gathered = SuppliedList::new(pd, max_inline_data, Resource::QueuePair)?;
         let mut block = Block { ex: ibv_qp_ex::zeroed(), wr_flush: None };
         if ops != 0 {
             qp_ex::show(&mut block);
@@ -100,18 +130,18 @@ impl Qp {
             qp_type: facade.qp_type() as u32,
             ..ibv_qp::zeroed()
         };
-        let max_inline_data = facade.caps().max_inline_data as usize;
-        Self::table().publish(Arc::new(Self {
+        Ok(Self::table().publish(Arc::new(Self {
             c: Shown::new(block),
             users: Users::default(),
             facade,
             context,
             max_inline_data,
-            session: Session::new(ops != 0),
+            gathered: Gathered(UnsafeCell::new(gathered)),
+            session,
             made_of,
             groups: Mutex::default(),
             async_events: Arc::default(),
-        }))
+        })))
     }
 
     /// Lets the program have a target of extended reliable connections, or one more handle of one.
@@ -119,7 +149,7 @@ impl Qp {
         facade: QueuePair,
         xrcd: Held<Xrcd>,
         qp_context: *mut c_void,
-    ) -> *mut ibv_qp {
+    ) -> Result<*mut ibv_qp, Refused> {
         let context = xrcd.context.clone();
         let made_of = MadeOf { _xrcd: Some(xrcd), ..MadeOf::default() };
         let init = ibv_qp_init_attr { qp_context, ..ibv_qp_init_attr::zeroed() };
@@ -177,7 +207,7 @@ pub(crate) fn create(
     wanted.cap = qp_cap(facade.caps());
     let context = pd.context.clone();
     let made_of = MadeOf { pd: Some(pd), send_cq: Some(send_cq), recv_cq, srq, _xrcd: None };
-    Ok(Qp::publish(facade, context, made_of, wanted, ops))
+    Qp::publish(facade, context, made_of, wanted, ops)
 }
 
 /// `ibv_create_qp(3)`: the capacities that there are go back to the program.
@@ -316,7 +346,7 @@ pub(crate) unsafe extern "C" fn open_qp(
         let has_context = attr.comp_mask & OPEN_CONTEXT != 0;
         let qp_context = if has_context { attr.qp_context } else { std::ptr::null_mut() };
         let facade = xrcd.facade.open_qp(Qpn::new(attr.qp_num))?;
-        Ok(Qp::publish_target(facade, xrcd, qp_context))
+        Qp::publish_target(facade, xrcd, qp_context)
     })
 }
 

@@ -8,11 +8,10 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::ptr;
-use std::slice;
 
 use ibverbs_api::{
-    FlushLevel, FlushPlacement, LKey, MwType, PostSendError, QKey, QpType, Qpn, RKey, RemoteAddr,
-    SendBatch, SendData, SendFlags, SendOp, SendWr, Sge, SrqId,
+    FlushLevel, FlushPlacement, LKey, MwType, PostSendError, QKey, QpCaps, QpType, Qpn, RKey,
+    RemoteAddr, SendBatch, SendData, SendFlags, SendOp, SendWr, Sge, SrqId,
 };
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
@@ -24,6 +23,7 @@ use crate::memory::{get, list, put};
 use crate::mw::Mw;
 use crate::pd::Pd;
 use crate::qp::{Block, Qp, create, qp_type};
+use crate::supplied::{Resource, SuppliedList};
 use crate::types::{
     ibv_ah, ibv_context, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex,
     ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
@@ -126,7 +126,7 @@ fn create_target(
         return Err(Refused::invalid("the XRC domain belongs to another context"));
     }
     let facade = xrcd.facade.create_qp()?;
-    Ok(Qp::publish_target(facade, xrcd, wanted.qp_context))
+    Qp::publish_target(facade, xrcd, wanted.qp_context)
 }
 
 /// Checks what is beyond an ordinary queue pair; gives the operations that the program wants to put
@@ -193,6 +193,9 @@ pub(crate) fn show(block: &mut Block) {
     block.wr_flush = Some(wr_flush);
 }
 
+/// Bytes of an ATOMIC WRITE: they need no room for inline data.
+const WORD: usize = 8;
+
 /// What a thread puts together between `ibv_wr_start` and `ibv_wr_complete`.
 pub(crate) struct Session {
     /// The program wants it.
@@ -212,19 +215,36 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    pub(crate) fn new(is_wanted: bool) -> Self {
-        Self { is_wanted, lock: RawMutex::INIT, building: UnsafeCell::default() }
+    /// For a queue pair that can hold so much; the memory is that of the domain's allocators, if
+    /// there are any.
+    pub(crate) fn new(
+        is_wanted: bool,
+        pd: Option<&Held<Pd>>,
+        caps: &QpCaps,
+    ) -> Result<Self, Refused> {
+        let (sges, inline) = match is_wanted {
+            true => (caps.max_send_sge as usize, WORD.max(caps.max_inline_data as usize)),
+            false => (0, 0),
+        };
+        let building = Building {
+            batch: SendBatch::default(),
+            current: None,
+            sges: SuppliedList::new(pd, sges, Resource::QueuePair)?,
+            inline: SuppliedList::new(pd, inline, Resource::QueuePair)?,
+            errno: 0,
+        };
+        let (lock, building) = (RawMutex::INIT, UnsafeCell::new(building));
+        Ok(Self { is_wanted, lock, building })
     }
 }
 
 /// The requests of a session: those that are complete, and the one that setters add to.
-#[derive(Default)]
 struct Building {
     batch: SendBatch,
     current: Option<Current>,
     /// The data of the current one; one memory for all of them.
-    sges: Vec<Sge>,
-    inline: Vec<u8>,
+    sges: SuppliedList<Sge>,
+    inline: SuppliedList<u8>,
     /// The first thing that was wrong.
     errno: c_int,
 }
@@ -247,8 +267,11 @@ impl Building {
     fn finish(&mut self, qp: &Qp) -> Result<(), c_int> {
         let Some(current) = self.current.take() else { return Ok(()) };
         let Current { wr_id, flags, op, is_inline, srq_number } = current;
-        let data =
-            if is_inline { SendData::Inline(&self.inline) } else { SendData::Sges(&self.sges) };
+        let data = if is_inline {
+            SendData::Inline(self.inline.as_slice())
+        } else {
+            SendData::Sges(self.sges.as_slice())
+        };
         let request = SendWr { wr_id, op, flags, data, srq_number };
         qp.facade.prepare(&mut self.batch, &request).map_err(|error| refused(qp, &error))
     }
@@ -444,11 +467,10 @@ unsafe extern "C" fn wr_atomic_write(
     unsafe {
         build(qp, SendOp::AtomicWrite { remote: remote(rkey, addr) });
         step(qp, |_, building| {
-            let word: [u8; 8] = get(value.cast()).map_err(|refused| refused.errno())?;
+            let word: [u8; WORD] = get(value.cast()).map_err(|refused| refused.errno())?;
             building.current()?.is_inline = true;
             building.inline.clear();
-            building.inline.extend_from_slice(&word);
-            Ok(())
+            building.inline.extend(&word)
         });
     }
 }
@@ -517,8 +539,7 @@ unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length
     let set = |_: &Qp, building: &mut Building| {
         building.current()?.is_inline = false;
         building.sges.clear();
-        building.sges.push(Sge { addr, length, lkey: LKey::new(lkey) });
-        Ok(())
+        building.sges.extend(&[Sge { addr, length, lkey: LKey::new(lkey) }])
     };
     // SAFETY: the program has called `ibv_wr_start` in this thread.
     unsafe { step(qp, set) };
@@ -530,8 +551,7 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, sges: *co
         building.current()?.is_inline = false;
         building.sges.clear();
         // SAFETY: the program has as many; its form is the engine's (src/post.rs asserts it).
-        building.sges.extend_from_slice(unsafe { list(sges.cast::<Sge>(), count) });
-        Ok(())
+        building.sges.extend(unsafe { list(sges.cast::<Sge>(), count) })
     };
     // SAFETY: the program has called `ibv_wr_start` in this thread.
     unsafe { step(qp, set) };
@@ -554,14 +574,12 @@ unsafe extern "C" fn wr_set_inline_data_list(
         building.inline.clear();
         // SAFETY: the program has as many pieces.
         for piece in unsafe { list(pieces, count) } {
-            if piece.length > qp.max_inline_data - building.inline.len() {
+            let room = qp.max_inline_data.saturating_sub(building.inline.as_slice().len());
+            if piece.length > room {
                 return Err(libc::EINVAL);
             }
-            if piece.length > 0 {
-                // SAFETY: the program can read its piece, and changes it later at the earliest.
-                let bytes = unsafe { slice::from_raw_parts(piece.addr.cast(), piece.length) };
-                building.inline.extend_from_slice(bytes);
-            }
+            // SAFETY: the program can read its piece.
+            unsafe { building.inline.extend_from(piece.addr.cast(), piece.length) }?;
         }
         Ok(())
     };

@@ -29,6 +29,7 @@ macro_rules! checked {
 checked! {
     wrong: LEAKS;
     domains: LEAKS;
+    allocators: LEAKS;
     queues: LEAKS;
     built: LEAKS;
     cq_ex: LEAKS;

@@ -42,6 +42,11 @@ fn domains_device_memory_and_imports() {
 }
 
 #[test]
+fn memory_that_the_program_supplies() {
+    run_alone("memory_that_the_program_supplies", "allocators");
+}
+
+#[test]
 fn the_child_of_a_fork_has_objects_of_its_own_alone() {
     run_alone("the_child_of_a_fork_has_objects_of_its_own_alone", "forks");
 }

@@ -71,7 +71,8 @@ pub(crate) use event::{ibv_async_element, ibv_async_event};
 pub(crate) use gid::{ibv_gid, ibv_gid_entry};
 pub(crate) use mr::{ibv_alloc_dm_attr, ibv_dm, ibv_mr, ibv_mw, ibv_mw_bind, ibv_mw_bind_info};
 pub(crate) use pd::{
-    ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr, ibv_xrcd, ibv_xrcd_init_attr,
+    Alloc, Free, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr, ibv_xrcd,
+    ibv_xrcd_init_attr,
 };
 pub(crate) use qp::{
     ibv_ece, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,

@@ -3,7 +3,6 @@
 use core::ffi::{c_int, c_void};
 
 use super::context::ibv_context;
-use crate::call::Pointer;
 
 abi_struct! {
     /// A protection domain.
@@ -12,6 +11,14 @@ abi_struct! {
         8 handle: u32,
     }
 }
+
+/// A program's function that gives memory: of a domain, for its own word; size, alignment, and what
+/// it is for.
+pub(crate) type Alloc =
+    unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, usize, u64) -> *mut c_void;
+
+/// The one that takes it back.
+pub(crate) type Free = unsafe extern "C" fn(*mut ibv_pd, *mut c_void, *mut c_void, u64);
 
 abi_struct! {
     /// How a thread domain is made.
@@ -33,10 +40,8 @@ abi_struct! {
         0 pd: *mut ibv_pd,
         8 td: *mut ibv_td,
         16 comp_mask: u32,
-        24 alloc: Option<
-            unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, usize, u64) -> Pointer<c_void>,
-        >,
-        32 free: Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, *mut c_void, u64)>,
+        24 alloc: Option<Alloc>,
+        32 free: Option<Free>,
         40 pd_context: *mut c_void,
     }
 }
