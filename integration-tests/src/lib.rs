@@ -16,8 +16,8 @@ mod pingpong;
 mod under;
 
 pub use debian::{
-    BLESS_VARIABLE, Case, Document, Ends, Failure, Outcome, Packages, Place, ROOT_VARIABLE,
-    outcomes,
+    BLESS_VARIABLE, Case, Document, Elf, Ends, Failure, Host, LoadError, Outcome, Packages, Place,
+    ROOT_VARIABLE, outcomes,
 };
 pub use dump::Dump;
 pub use mesh::{Member, Mesh, MeshError, Report};

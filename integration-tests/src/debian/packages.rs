@@ -1,6 +1,8 @@
 //! Where the programs of Debian's packages are.
 
 use std::env;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -48,9 +50,43 @@ impl Packages {
         }
     }
 
+    /// Where a file is that may be installed though packages are unpacked elsewhere.
+    pub fn path_or_installed(&self, file: &str) -> PathBuf {
+        let unpacked = self.path(file);
+        if unpacked.exists() { unpacked } else { PathBuf::from(file) }
+    }
+
     /// The folder of libraries.
     pub fn libraries(&self) -> PathBuf {
         self.path(&format!("/usr/lib/{}-linux-gnu", env::consts::ARCH))
+    }
+
+    /// The folders where the loader is to look for libraries, besides where it does by itself: of
+    /// UCX, whose modules need each other, or all of what is unpacked. There, links that packages make
+    /// when they are installed are missing.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be read.
+    pub fn library_folders(&self) -> io::Result<Vec<PathBuf>> {
+        let Some(root) = &self.unpacked else { return Ok(vec![self.libraries().join("ucx")]) };
+        let mut found = Vec::new();
+        let mut folders = vec![root.join("lib"), root.join("usr/lib")];
+        folders.retain(|folder| folder.exists());
+        while let Some(folder) = folders.pop() {
+            let mut libraries = false;
+            for entry in fs::read_dir(&folder)? {
+                let entry = entry?;
+                if entry.file_type()?.is_dir() {
+                    folders.push(entry.path());
+                }
+                libraries |= entry.file_name().to_string_lossy().contains(".so");
+            }
+            if libraries {
+                found.push(folder);
+            }
+        }
+        Ok(found)
     }
 
     /// A program under `urxe run`, in a network namespace; not started yet.
