@@ -3,6 +3,7 @@
 //! Each group of programs is a test, and a section of `docs/programs.md`. After a change of what
 //! runs, `URXE_BLESS=1 cargo test -p integration-tests --test programs` writes the table anew.
 
+mod long;
 mod perftest;
 mod pingpongs;
 mod qperf;

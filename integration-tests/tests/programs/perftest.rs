@@ -126,21 +126,26 @@ const OVER_OTHERS: &[(&str, &[&str])] = &[
 /// What does not run yet: words of the options, and what is printed.
 const MISSING: &[(&str, &str)] = &[];
 
+/// A program, with options of both ends.
+pub(crate) fn case(program: &str, options: &str) -> Case {
+    Case::new(program, PORT, "-d DEVICE -F -x 1", options)
+}
+
 fn rows(runs: &[(&str, &[&str])]) -> Vec<Row> {
     let rows = runs.iter().flat_map(|(program, runs)| runs.iter().map(move |run| (program, run)));
     let row = |(program, options): (&&str, &&str)| {
-        let mut case = Case::new(program, PORT, "-d DEVICE -F -x 1", options);
+        let mut case = case(program, options);
         let missing = MISSING.iter().find(|(with, _)| options.contains(with));
         case.missing = missing.map(|(_, words)| *words);
         // One of each on two hosts: the options concern the program, not the way.
         let on_veth = runs.iter().any(|(_, runs)| runs.first() == Some(options));
-        Row { case, on_veth, judge: measured }
+        Row { on_veth, ..Row::new(case, measured) }
     };
     rows.map(row).collect()
 }
 
 /// Both ends end well, and the client tells of what it has measured.
-fn measured(ends: &Ends) -> bool {
+pub(crate) fn measured(ends: &Ends) -> bool {
     let mut lines = ends.client.stdout.lines().skip_while(|line| !line.contains("#bytes")).skip(1);
     let Some(line) = lines.next() else { return false };
     let numbers: Vec<_> = line.split_whitespace().map(str::parse::<f64>).collect();

@@ -72,7 +72,7 @@ const RUNS: &[(&str, &[&str])] = &[
 /// On one host, an MTU of the interface of 1500 allows no more.
 const VETH_MTU_MAX: &str = "1024";
 
-fn row(program: &str, options: &str) -> Row {
+pub(crate) fn row(program: &str, options: &str) -> Row {
     let mut case = Case::new(program, PORT, "-d DEVICE -g 1", options);
     case.missing = MISSING
         .iter()
@@ -82,7 +82,7 @@ fn row(program: &str, options: &str) -> Row {
         !rest.starts_with("256") && !rest.starts_with("512") && !rest.starts_with(VETH_MTU_MAX)
     });
     let judge = if program == "ibv_xsrq_pingpong" { played_xrc } else { played };
-    Row { case, on_veth: !larger && program != "ibv_xsrq_pingpong", judge }
+    Row { on_veth: !larger && program != "ibv_xsrq_pingpong", ..Row::new(case, judge) }
 }
 
 /// What does not run yet: the program, an option, and what is printed.

@@ -43,7 +43,36 @@ pub(crate) fn check(title: &str, note: &str, packages: &Packages, rows: &[Row]) 
     PROGRAMS.check(title, text);
 }
 
+/// Runs all, and returns how many runs it were.
+///
+/// # Panics
+///
+/// With all that went wrong, when something did.
+pub(crate) fn play_all(packages: &Packages, rows: &[Row]) -> usize {
+    let namespace = Namespace::new("programs").expect("a namespace can be made");
+    let joined = Joined::new(VethOptions::default()).expect("two namespaces can be made");
+    let (mut runs, mut wrong) = (0, Vec::new());
+    for row in rows {
+        let veth = row.on_veth.then_some(Place::Veth(&joined));
+        for place in [Some(Place::Loopback(&namespace)), veth].into_iter().flatten() {
+            runs += 1;
+            if let Err(why) = row.play(place, packages) {
+                let told = format!("{} with {}: {why}", row.case, place.device());
+                eprintln!("{told}");
+                wrong.push(told);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {runs} runs went wrong:\n{}", wrong.len(), wrong.join("\n"));
+    runs
+}
+
 impl Row {
+    /// A program that is run on one host alone.
+    pub(crate) fn new(case: Case, judge: fn(&Ends) -> bool) -> Self {
+        Self { case, on_veth: false, judge }
+    }
+
     /// What the table says of a run, or what was not as it should be.
     fn play(&self, place: Place<'_>, packages: &Packages) -> Result<String, String> {
         let seen = match self.case.run(place, packages) {

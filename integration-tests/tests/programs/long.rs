@@ -1,0 +1,136 @@
+//! All of issue 4's list: every size, path MTU and option with each other, where the table has each once.
+//!
+//! A quarter of an hour; nothing is written, and a run that goes wrong is told:
+//! `cargo test --release -p integration-tests --test programs long -- --ignored --nocapture`
+
+use integration_tests::Packages;
+use testkit::netns::with_namespaces;
+
+use crate::table::{Row, play_all};
+use crate::{perftest, pingpongs};
+
+const SIZES: [u32; 9] = [1, 2, 64, 1023, 1024, 1025, 4096, 65_536, 1_048_576];
+const MTUS: [&str; 5] = ["256", "512", "1024", "2048", "4096"];
+/// The largest UD message, which is the MTU: of loopback, and of an interface with 1500.
+const DATAGRAM_MAX: (u32, u32) = (4096, 1024);
+/// Of UC, the largest message for which a receive buffer of the default size is sure to have room.
+const UNRELIABLE_MAX: u32 = 65_536;
+
+fn run(test: &str, programs: &[&str], rows: &[Row]) {
+    with_namespaces(&format!("long::{test}"), || {
+        let files: Vec<_> = programs.iter().map(|name| format!("/usr/bin/{name}")).collect();
+        let files: Vec<_> = files.iter().map(|file| (file.as_str(), "its package")).collect();
+        let Some(packages) = Packages::find(test, &files) else { return };
+        let runs = play_all(&packages, rows);
+        println!("{test}: {runs} runs, of which none went wrong");
+    });
+}
+
+/// How often a message of this size is exchanged.
+fn messages(size: u32) -> u32 {
+    (4 * 1_048_576 / size).clamp(5, 100)
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn ping_pongs_with_every_size_and_mtu() {
+    let mut rows = Vec::new();
+    for size in SIZES {
+        let count = messages(size);
+        let each = |program: &str, options: String| pingpongs::row(program, options.trim());
+        for events in ["", " -e"] {
+            for mtu in MTUS {
+                let options = format!("-s {size} -n {count} -m {mtu}{events}");
+                rows.push(each("ibv_rc_pingpong", format!("-c {options}")));
+                rows.push(each("ibv_xsrq_pingpong", options.clone()));
+                rows.push(each("ibv_srq_pingpong", format!("-c {options}")));
+                if size <= UNRELIABLE_MAX {
+                    let few = format!("-c -s {size} -n 20 -m {mtu}{events}");
+                    rows.push(each("ibv_uc_pingpong", few));
+                }
+            }
+            if size <= DATAGRAM_MAX.0 {
+                let mut row = each("ibv_ud_pingpong", format!("-c -s {size} -n 100{events}"));
+                row.on_veth &= size <= DATAGRAM_MAX.1;
+                rows.push(row);
+            }
+        }
+        for option in ["-N", "-t", "-o", "-O", "-o -P", "-j", "-N -t", "-N -e"] {
+            rows.push(each("ibv_rc_pingpong", format!("-c -s {size} -n {count} {option}")));
+        }
+    }
+    let programs = ["rc", "uc", "ud", "srq", "xsrq"].map(|name| format!("ibv_{name}_pingpong"));
+    let programs: Vec<_> = programs.iter().map(String::as_str).collect();
+    run("ping_pongs_with_every_size_and_mtu", &programs, &rows);
+}
+
+/// What a program of perftest may be given, and whether it takes it.
+fn takes(program: &str, connection: &str, option: &str) -> bool {
+    let (bandwidth, write) = (program.ends_with("bw"), program.starts_with("ib_write"));
+    let (send, atomic) = (program.starts_with("ib_send"), program.starts_with("ib_atomic"));
+    match option.split(' ').next().unwrap_or_default() {
+        "-q" | "-b" | "-l" => bandwidth,
+        "-e" => !write,
+        "--use-srq" => send && connection != "UC",
+        "-I" => send || write,
+        "-A" => atomic,
+        "-m" => connection != "UD",
+        _ => true,
+    }
+}
+
+const OPTIONS: [&str; 14] = [
+    "",
+    "--use_old_post_send",
+    "-e",
+    "-q 8",
+    "-b",
+    "-l 5",
+    "--use-srq",
+    "-I 1",
+    "-I 64",
+    "-A CMP_AND_SWAP",
+    "-m 256",
+    "-m 512",
+    "-m 1024",
+    "-q 8 -b --use_old_post_send",
+];
+
+#[test]
+#[ignore = "takes minutes"]
+fn perftest_with_every_option_and_size() {
+    let mut rows = Vec::new();
+    let mut add = |program: &str, connection: &str, size: &str, option: &str| {
+        if takes(program, connection, option) {
+            let options = format!("-c {connection} {size} {option}");
+            let mut row = Row::new(perftest::case(program, options.trim()), perftest::measured);
+            row.on_veth = true;
+            rows.push(row);
+        }
+    };
+    for option in OPTIONS {
+        for verb in ["send", "write", "read"] {
+            for kind in ["bw", "lat"] {
+                add(&format!("ib_{verb}_{kind}"), "RC", "-n 5 -a", option);
+            }
+        }
+        for kind in ["bw", "lat"] {
+            add(&format!("ib_atomic_{kind}"), "RC", "-n 100", option);
+        }
+        // What is lost is waited for without end: no more than the receiver has room for.
+        for size in ["-n 10 -s 2", "-n 10 -s 1024", "-n 10 -s 4096"] {
+            for program in ["ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat"] {
+                add(program, "UC", size, option);
+            }
+        }
+        for size in ["-n 10 -s 2", "-n 10 -s 512", "-n 10 -s 1024"] {
+            for program in ["ib_send_bw", "ib_send_lat"] {
+                add(program, "UD", size, option);
+            }
+        }
+    }
+    let names = ["send", "write", "read", "atomic"];
+    let programs = names.map(|verb| [format!("ib_{verb}_bw"), format!("ib_{verb}_lat")]);
+    let programs: Vec<_> = programs.iter().flatten().map(String::as_str).collect();
+    run("perftest_with_every_option_and_size", &programs, &rows);
+}
