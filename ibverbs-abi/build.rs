@@ -5,4 +5,6 @@ fn main() {
     println!("cargo:rerun-if-changed=nodes.map");
     println!("cargo:rustc-cdylib-link-arg=-Wl,--version-script={folder}/nodes.map");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libibverbs.so.1");
+    // Its threads, and its handlers of signals and forks, stay when a program unloads it.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

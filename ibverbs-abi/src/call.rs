@@ -3,17 +3,55 @@
 //! The functions of libibverbs tell errors in different ways, each as its man page has it. Here each
 //! has a return type that says which way; its body gives a value or a [`Refused`], and [`answer`]
 //! makes the one of the other.
+//!
+//! A thread that is to be cancelled (`pthread_cancel(3)`) would end in the first system call that it
+//! makes here, with locks in its hands, and no Rust function may be left like that. So it ends after
+//! the call ([`Uncancelled`]). Only where programs sleep, may it end in the call (src/descriptor.rs).
 
 use std::any::Any;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ffi::c_int;
 use std::fmt;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use crate::fork::Kept;
 use crate::log;
+
+unsafe extern "C" {
+    safe fn pthread_setcancelstate(state: c_int, old: Option<&mut c_int>) -> c_int;
+}
+
+/// `PTHREAD_CANCEL_DISABLE`.
+const CANCEL_DISABLE: c_int = 1;
+
+/// As long as this lives, its thread is not cancelled.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Uncancelled {
+    before: c_int,
+    /// It is of one thread.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Uncancelled {
+    #[inline]
+    pub(crate) fn new() -> Self {
+        let mut before = 0;
+        // It fails for other states alone.
+        pthread_setcancelstate(CANCEL_DISABLE, Some(&mut before));
+        Self { before, _thread: PhantomData }
+    }
+}
+
+impl Drop for Uncancelled {
+    #[inline]
+    fn drop(&mut self) {
+        pthread_setcancelstate(self.before, None);
+    }
+}
 
 /// How a function tells whether it did what was asked.
 pub(crate) trait Convention {
@@ -62,40 +100,53 @@ impl Convention for MinusOne {
     }
 }
 
-/// A number that is not negative, or -1 and errno.
+impl MinusOne {
+    /// It did not, and errno says so already.
+    pub(crate) const AS_ERRNO_SAYS: Self = Self(-1);
+}
+
+/// A number, or the one that says that there is none, and errno.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Count(pub(crate) c_int);
+pub(crate) struct Number<T>(pub(crate) T);
 
-impl Convention for Count {
-    type Value = c_int;
+/// What says that there is no number.
+pub(crate) trait NoNumber {
+    const NONE: Self;
+}
 
-    fn done(value: c_int) -> Self {
+impl<T: NoNumber> Convention for Number<T> {
+    type Value = T;
+
+    fn done(value: T) -> Self {
         Self(value)
     }
 
     fn failed(errno: c_int) -> Self {
         set_errno(errno);
-        Self(-1)
+        Self(T::NONE)
     }
 }
 
+/// A number that is not negative, or -1 and errno.
+pub(crate) type Count = Number<c_int>;
+
+impl NoNumber for c_int {
+    const NONE: Self = -1;
+}
+
 /// A length that is not negative, or -1 and errno.
-#[repr(transparent)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Length(isize);
+pub(crate) type Length = Number<isize>;
 
-impl Convention for Length {
-    type Value = isize;
+impl NoNumber for isize {
+    const NONE: Self = -1;
+}
 
-    fn done(value: isize) -> Self {
-        Self(value)
-    }
+/// A GUID, or 0 and errno.
+pub(crate) type Guid = Number<u64>;
 
-    fn failed(errno: c_int) -> Self {
-        set_errno(errno);
-        Self(-1)
-    }
+impl NoNumber for u64 {
+    const NONE: Self = 0;
 }
 
 /// A length that is not negative, or a negative errno.
@@ -233,6 +284,7 @@ pub(crate) fn answer<C: Convention>(
     call: &'static str,
     body: impl FnOnce() -> Result<C::Value, Refused>,
 ) -> C {
+    let _uncancelled = Uncancelled::new();
     log::start();
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => C::done(value),
@@ -250,6 +302,7 @@ pub(crate) fn answer_fast<C: Convention>(
     call: &'static str,
     body: impl FnOnce() -> Result<C::Value, c_int>,
 ) -> C {
+    let _uncancelled = Uncancelled::new();
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => C::done(value),
         Ok(Err(errno)) => C::failed(errno),
@@ -270,6 +323,7 @@ static MISSING: Kept<BTreeSet<&'static str>> = Kept::new(BTreeSet::new());
 
 /// Answers a call of something that is not there; the log tells so at the first one.
 pub(crate) fn unsupported<C: Convention>(call: &'static str, errno: c_int) -> C {
+    let _uncancelled = Uncancelled::new();
     log::start();
     if MISSING.lock().insert(call) {
         tracing::warn!(target: "rxe::abi", "{call} is not supported");
@@ -313,7 +367,8 @@ mod tests {
         assert_eq!(answer::<MinusOne>("test", refuse), MinusOne(-1));
         assert_eq!(errno(), libc::EINVAL);
         set_errno(0);
-        assert_eq!(answer::<Count>("test", || Err(Refused::invalid("a test"))), Count(-1));
+        assert_eq!(answer::<Count>("test", || Err(Refused::invalid("a test"))), Number(-1));
+        assert_eq!(answer::<Guid>("test", || Err(Refused::invalid("a test"))), Number(0));
         assert_eq!(errno(), libc::EINVAL);
         set_errno(0);
         let none = answer::<Pointer<u8>>("test", || Err(Refused::new(libc::ENOMEM, "a test")));

@@ -1,7 +1,7 @@
 //! Completion channels, and the events that come by them.
 
 use std::collections::HashMap;
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_uint, c_void};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Weak};
 
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::call::{MinusOne, Pointer, Positive, Refused, answer};
 use crate::context::Context;
 use crate::cq::Cq;
-use crate::descriptor::{let_block, take_count};
+use crate::descriptor::{let_block, wait_for};
 use crate::handles::{Held, Object, Shown, Users, live, object};
 use crate::memory::put;
 use crate::types::{ibv_comp_channel, ibv_context, ibv_cq};
@@ -77,27 +77,31 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(
 }
 
 /// `ibv_get_cq_event(3)`: waits for an event, as the channel's descriptor lets it.
-pub(crate) unsafe extern "C" fn ibv_get_cq_event(
+pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> MinusOne {
-    answer("ibv_get_cq_event", || {
+    let descriptor = || {
+        if cq.is_null() || cq_context.is_null() {
+            return Err(Refused::invalid("cq and cq_context must not be NULL"));
+        }
+        Ok(live::<Channel>(channel)?.facade.as_fd().as_raw_fd())
+    };
+    let take = || {
         let channel = live::<Channel>(channel)?;
-        let fd: c_int = channel.facade.as_fd().as_raw_fd();
-        let found = loop {
-            take_count(fd)?;
-            // None: the queue of the event is gone.
-            if let Some(found) = channel.facade.take_read().and_then(|id| channel.take(id)) {
-                break found;
-            }
+        let Some(found) = channel.facade.take_read().and_then(|id| channel.take(id)) else {
+            // The queue of the event is gone.
+            return Ok(false);
         };
         // SAFETY: the program wants the queue and its own word there.
         unsafe {
             put(cq, found.handle())?;
-            put(cq_context, (*found.handle()).cq_context)
+            put(cq_context, (*found.handle()).cq_context)?;
         }
-    })
+        Ok(true)
+    };
+    wait_for("ibv_get_cq_event", descriptor, take)
 }
 
 /// `ibv_ack_cq_events(3)`.

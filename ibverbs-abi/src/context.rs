@@ -309,7 +309,8 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> M
         drop(Xrcd::table().withdraw_all(|xrcd| xrcd.context.is(&object)));
         drop(Pd::table().withdraw_all(|pd| pd.context.is(&object)));
         drop(Td::table().withdraw_all(|td| td.context.is(&object)));
-        Context::table().withdraw(context)?.opened.close();
+        // Whatever calls of other threads still hold of it.
+        Context::table().forget(context)?.opened.close();
         Ok(())
     })
 }

@@ -1,9 +1,9 @@
 //! The descriptors that programs sleep on.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::call::Refused;
+use crate::call::{Convention, Count, MinusOne, Number, Refused, answer};
 
 /// Makes reads of a descriptor wait. The program changes that with `O_NONBLOCK`, as with the
 /// descriptors of the kernel.
@@ -20,11 +20,37 @@ pub(crate) fn let_block(fd: BorrowedFd<'_>) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Takes one count of an event descriptor, as the kernel would let a program wait: for ever, not at
-/// all (`EAGAIN`), or until a signal (`EINTR`).
-pub(crate) fn take_count(fd: c_int) -> Result<(), Refused> {
-    let mut count = 0_u64;
-    // SAFETY: the buffer has as many bytes.
-    let read = unsafe { libc::read(fd, (&raw mut count).cast(), size_of::<u64>()) };
-    if read < 0 { Err(Refused::os("waiting for an event")) } else { Ok(()) }
+unsafe extern "C-unwind" {
+    /// `read(2)` of the C library, where a thread that waits ends when it is cancelled.
+    #[link_name = "read"]
+    fn read_or_end(fd: c_int, to: *mut c_void, room: usize) -> isize;
+}
+
+/// Waits at an event descriptor for each call of `take`, until that has found something; as the
+/// kernel would let a program wait: for ever, not at all (`EAGAIN`), or until a signal (`EINTR`).
+///
+/// While it waits, the thread may be cancelled (see src/call.rs), which leaves this function and its
+/// caller as they are: so neither may have anything then that is to be dropped. Therefore nothing is
+/// held that belongs to the descriptor: `descriptor` looks it up each time.
+pub(crate) fn wait_for(
+    call: &'static str,
+    descriptor: impl Fn() -> Result<c_int, Refused> + Copy,
+    take: impl Fn() -> Result<bool, Refused> + Copy,
+) -> MinusOne {
+    loop {
+        let Number(fd) = answer::<Count>(call, descriptor);
+        if fd < 0 {
+            return MinusOne::AS_ERRNO_SAYS;
+        }
+        let mut count = 0_u64;
+        // SAFETY: there is room for as many bytes. It may unwind, and there is nothing to drop.
+        if unsafe { read_or_end(fd, (&raw mut count).cast(), size_of::<u64>()) } < 0 {
+            return MinusOne::AS_ERRNO_SAYS;
+        }
+        match answer::<Count>(call, || take().map(c_int::from)) {
+            Number(0) => {}
+            Number(1..) => return MinusOne::done(()),
+            Number(_) => return MinusOne::AS_ERRNO_SAYS,
+        }
+    }
 }

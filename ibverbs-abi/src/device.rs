@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ibverbs_api::DeviceError;
 
-use crate::call::{Count, Pointer, Refused, answer};
+use crate::call::{Count, Guid, Pointer, Refused, answer};
 use crate::fork::Kept;
 use crate::handles::{Object, Shown, Users, live, object};
 use crate::memory::copy_text;
@@ -133,9 +133,8 @@ pub(crate) unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> 
 }
 
 /// `ibv_get_device_guid(3)`: in network order; 0 when the device is gone.
-pub(crate) unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
-    let guid = live::<Device>(device).and_then(|device| Ok(device.facade()?.guid()));
-    guid.map_or(0, u64::to_be)
+pub(crate) unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> Guid {
+    answer("ibv_get_device_guid", || Ok(live::<Device>(device)?.facade()?.guid().to_be()))
 }
 
 /// `ibv_get_device_index(3)`.

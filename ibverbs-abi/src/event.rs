@@ -1,6 +1,5 @@
 //! Asynchronous events.
 
-use std::ffi::c_int;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use ibverbs_api::{AsyncEvent, Qpn, SrqId};
 use crate::call::{MinusOne, Refused, answer};
 use crate::context::Context;
 use crate::cq::Cq;
-use crate::descriptor::take_count;
+use crate::descriptor::wait_for;
 use crate::handles::{Object, live};
 use crate::memory::{get, put};
 use crate::qp::Qp;
@@ -17,25 +16,29 @@ use crate::srq::Srq;
 use crate::types::{ibv_async_element, ibv_async_event, ibv_context};
 
 /// `ibv_get_async_event(3)`: waits for an event, as the context's descriptor lets it.
-pub(crate) unsafe extern "C" fn ibv_get_async_event(
+pub(crate) unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> MinusOne {
-    answer("ibv_get_async_event", || {
+    let descriptor = || {
+        if event.is_null() {
+            return Err(Refused::invalid("event must not be NULL"));
+        }
+        Ok(live::<Context>(context)?.facade()?.event_fd().as_raw_fd())
+    };
+    let take = || {
         let context = live::<Context>(context)?;
-        let facade = context.facade()?;
-        let fd: c_int = facade.event_fd().as_raw_fd();
-        let (found, element) = loop {
-            take_count(fd)?;
-            let Some(found) = facade.take_read_event() else { continue };
-            // None: the object of the event is gone.
-            if let Some(element) = element(&context, found) {
-                break (found, element);
-            }
+        let found = context.facade()?.take_read_event();
+        let with_element = found.and_then(|found| Some((found, element(&context, found)?)));
+        let Some((found, element)) = with_element else {
+            // The object of the event is gone.
+            return Ok(false);
         };
         // SAFETY: the program wants the event there.
-        unsafe { put(event, ibv_async_event { element, event_type: found.event_type() }) }
-    })
+        unsafe { put(event, ibv_async_event { element, event_type: found.event_type() }) }?;
+        Ok(true)
+    };
+    wait_for("ibv_get_async_event", descriptor, take)
 }
 
 /// What an event is about. From now on the object waits for the acknowledgement.

@@ -22,6 +22,9 @@ pub(crate) fn start() {
             .with_env_filter(filter)
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
+            // Where standard error takes nothing, there is nobody to tell that to: an attempt to do
+            // so there would end the thread.
+            .log_internal_errors(false)
             .try_init();
         // Only this library's code shares its log, so nobody can have been there before, but for
         // tests, which may have one of their own.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ibverbs_api::{
     AccessFlags, Backing, MemoryRegion, NullRegion, Rereg, UserMemory, catch_faults,
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::call::{MinusOne, Pointer, Positive, Refused, answer, missing};
 use crate::dm::Dm;
@@ -42,6 +42,20 @@ enum Region {
 }
 
 object!(Mr, ibv_mr, "memory region");
+
+/// The low bits of a key, which change with each registration under its number.
+const VARIANT_BITS: u32 = 8;
+
+impl Region {
+    /// The local key and the remote one.
+    fn keys(&self) -> (u32, u32) {
+        match self {
+            Self::Memory(region) => (region.lkey().get(), region.rkey().get()),
+            // No peer can have it.
+            Self::Null(region) => (region.lkey().get(), 0),
+        }
+    }
+}
 
 /// Flags that a device may ignore (`IBV_ACCESS_OPTIONAL_RANGE`).
 const OPTIONAL: u32 = 0x3ff0_0000;
@@ -100,17 +114,13 @@ fn publish(
     region: Region,
     dm: Option<Held<Dm>>,
 ) -> *mut ibv_mr {
-    let (lkey, rkey) = match &region {
-        Region::Memory(region) => (region.lkey().get(), region.rkey().get()),
-        // No peer can have it.
-        Region::Null(region) => (region.lkey().get(), 0),
-    };
+    let (lkey, rkey) = region.keys();
     let c = Shown::new(ibv_mr {
         context: pd.context.handle(),
         pd: pd.handle(),
         addr,
         length,
-        handle: lkey >> 8,
+        handle: lkey >> VARIANT_BITS,
         lkey,
         rkey,
     });
@@ -120,10 +130,22 @@ fn publish(
 }
 
 impl Mr {
-    /// What the program sees of it.
-    fn shown(&self) -> ibv_mr {
-        // SAFETY: it is there; what changes of it does so by the program's own calls.
+    /// What the program imports it by: the part of its keys that never changes.
+    fn handle_number(&self) -> u32 {
+        // SAFETY: it is there, and this word never changes.
+        unsafe { (*self.c.as_ptr()).handle }
+    }
+
+    /// What the program sees of it. Another thread may register it anew, but for the lock.
+    fn shown(&self, _region: &MutexGuard<'_, Option<Region>>) -> ibv_mr {
+        // SAFETY: it is there, and only changes with the lock held.
         unsafe { *self.c.as_ptr() }
+    }
+
+    /// Whether it is registered, under this local key.
+    fn has_key(&self, lkey: u32) -> bool {
+        self.handle_number() == lkey >> VARIANT_BITS
+            && self.region.lock().as_ref().is_some_and(|region| region.keys().0 == lkey)
     }
 
     /// Ends the registration, unless an import of it has already done so.
@@ -227,8 +249,9 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
             None
         };
         memory.reregister(Rereg { buffer, pd: new_pd.as_ref().map(|pd| &pd.facade), access })?;
-        let mut shown = object.shown();
-        (shown.lkey, shown.rkey) = (memory.lkey().get(), memory.rkey().get());
+        let (lkey, rkey) = (memory.lkey().get(), memory.rkey().get());
+        let mut shown = object.shown(&region);
+        (shown.lkey, shown.rkey) = (lkey, rkey);
         if flags & CHANGE_TRANSLATION != 0 {
             (shown.addr, shown.length) = (addr, length);
         }
@@ -280,7 +303,7 @@ pub(crate) unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, mr_handle: u32) -
     answer("ibv_import_mr", || {
         let held = Held::<Pd>::get(pd)?;
         let is_it = |mr: &Mr| {
-            mr.shown().handle == mr_handle
+            mr.handle_number() == mr_handle
                 && mr.region.lock().is_some()
                 && mr.pd.lock().context.is_same(&held.context)
         };
@@ -292,7 +315,7 @@ pub(crate) unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, mr_handle: u32) -
             context: held.context.handle(),
             pd,
             addr: ptr::null_mut(),
-            ..known.shown()
+            ..known.shown(&known.region.lock())
         });
         let (region, pd) = (known.region.clone(), Mutex::new(held));
         let import = Mr { c, users: Users::default(), region, pd, _dm: None, is_import: true };
@@ -348,9 +371,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
 /// Makes pages of a region for on-demand paging present. The errors are those of the man page.
 fn prefetch(pd: &Pd, advice: u32, sge: &ibv_sge) -> Result<(), Refused> {
     let is_it = |mr: &Mr| {
-        mr.shown().lkey == sge.lkey
-            && mr.region.lock().is_some()
-            && mr.pd.lock().context.is_same(&pd.context)
+        mr.has_key(sge.lkey) && mr.pd.lock().context.is_same(&pd.context)
     };
     let Some(mr) = Mr::table().find(is_it) else {
         return Err(Refused::new(libc::EFAULT, format!("0x{:x} is no local key", sge.lkey)));

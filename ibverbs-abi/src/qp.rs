@@ -4,6 +4,7 @@ use std::cell::UnsafeCell;
 use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use ibverbs_api::{Gid, QpAttrMask, QpInit, QpState, QpType, Qpn, QueuePair};
 use parking_lot::Mutex;
@@ -166,8 +167,10 @@ impl Qp {
 
     /// Lets the program read the state that it has.
     fn show_state(&self, state: u32) {
-        // SAFETY: the queue pair is there, and this is the word that the program reads.
-        unsafe { (*self.c.as_ptr()).ex.qp_base.state = state };
+        // SAFETY: the queue pair is there, and this is the word that the program reads. Threads that
+        // ask at the same time write it too.
+        let shown = unsafe { AtomicU32::from_ptr(&raw mut (*self.c.as_ptr()).ex.qp_base.state) };
+        shown.store(state, Ordering::Relaxed);
     }
 }
 
@@ -284,16 +287,20 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
         let object = live::<Qp>(qp)?;
         let found = from_facade(&object.facade.query()?, object.facade.caps());
         object.show_state(found.qp_state);
-        // SAFETY: it is there, and these words never change.
-        let shown = unsafe { (*object.c.as_ptr()).ex.qp_base };
-        let made = ibv_qp_init_attr {
-            qp_context: shown.qp_context,
-            send_cq: shown.send_cq,
-            recv_cq: shown.recv_cq,
-            srq: shown.srq,
-            cap: found.cap,
-            qp_type: shown.qp_type,
-            sq_sig_all: object.facade.signals_all().into(),
+        let shown = object.c.as_ptr();
+        // SAFETY: it is there, and these words never change; not all of it is read, as the state
+        // does.
+        let made = unsafe {
+            let shown = &raw const (*shown).ex.qp_base;
+            ibv_qp_init_attr {
+                qp_context: (*shown).qp_context,
+                send_cq: (*shown).send_cq,
+                recv_cq: (*shown).recv_cq,
+                srq: (*shown).srq,
+                cap: found.cap,
+                qp_type: (*shown).qp_type,
+                sq_sig_all: object.facade.signals_all().into(),
+            }
         };
         // SAFETY: the program wants both there.
         unsafe {

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 use ibverbs_api::sysfs::{SYSFS_VARIABLE, publish};
 
-use crate::call::{Count, Refused, answer, missing};
+use crate::call::{Count, Refused, Uncancelled, answer, missing};
 
 /// What the kernel calls it.
 const KERNELS: &CStr = c"/sys";
@@ -49,6 +49,7 @@ fn own() -> Result<PathBuf, Refused> {
 
 /// `ibv_get_sysfs_path`: the folder that has `class/infiniband`, as `/sys` would.
 pub(crate) extern "C" fn ibv_get_sysfs_path() -> *const c_char {
+    let _uncancelled = Uncancelled::new();
     root().as_ptr()
 }
 

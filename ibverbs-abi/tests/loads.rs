@@ -7,7 +7,7 @@ mod common;
 use std::process::Command;
 use std::time::Duration;
 
-use common::{can_check_programs, library_folder, source};
+use common::{can_check_programs, library_folder, run_unlinked, source};
 use testkit::process;
 use testkit::scratch::Scratch;
 
@@ -28,4 +28,9 @@ fn a_program_finds_it_by_both_names() {
     // The dynamic linker's complaint about a library without versions.
     assert!(!done.stderr.contains("no version information"), "{}", done.stderr);
     assert!(done.stdout.contains("device rxe_lo\n"), "{}", done.stdout);
+}
+
+#[test]
+fn a_program_that_unloads_it_keeps_what_it_has_started() {
+    run_unlinked("a_program_that_unloads_it_keeps_what_it_has_started", "unload");
 }

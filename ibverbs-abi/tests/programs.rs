@@ -75,3 +75,18 @@ fn windows_and_other_memory() {
 fn extended_reliable_connections() {
     run_alone("extended_reliable_connections", "xrc");
 }
+
+#[test]
+fn threads_that_are_cancelled() {
+    run_alone("threads_that_are_cancelled", "cancel");
+}
+
+#[test]
+fn a_log_that_nobody_takes() {
+    run_alone("a_log_that_nobody_takes", "mute");
+}
+
+#[test]
+fn signals_are_the_programs() {
+    run_alone("signals_are_the_programs", "signals");
+}

@@ -3,7 +3,9 @@
 //! They are all alike: the path is exchanged (`crate::path`), everything else goes on as it came.
 //! glibc has several names for one thing: with `64` for large files, with `__..._2` and `__..._chk`
 //! for programs built with `_FORTIFY_SOURCE`, and `__xstat` and its kin for those built before glibc
-//! 2.33. The variable arguments of `open` are passed as one more argument: on the machines that
+//! 2.33. A thread that is cancelled ends in some of them (pthreads(7)), which unwinds the functions
+//! here: that is what `C-unwind` lets it do, and there is nothing in them to be dropped. The variable
+//! arguments of `open` are passed as one more argument: on the machines that
 //! Linux runs on an integer is passed the same way, and one that is not there is not read.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -24,11 +26,12 @@ macro_rules! redirect {
         ///
         /// That of the C function.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
+        pub unsafe extern "C-unwind" fn $name(
             $($before: $before_type,)* $path: *const c_char $(, $behind: $behind_type)*
         ) -> $result {
-            type Function =
-                unsafe extern "C" fn($($before_type,)* *const c_char $(, $behind_type)*) -> $result;
+            type Function = unsafe extern "C-unwind" fn(
+                $($before_type,)* *const c_char $(, $behind_type)*
+            ) -> $result;
             static NEXT: Next = Next::new(
                 // The macro adds the 0 itself, since stringify! gives no C text.
                 match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {

@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <limits.h>
+#include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +34,26 @@ static int file_has_guid(FILE *file)
 	int right = file && fgets(text, sizeof text, file) && !strcmp(text, "1234");
 	if (file) fclose(file);
 	return right;
+}
+
+static void *open_pipe(void *path)
+{
+	return (void *)(intptr_t)open(path, O_RDONLY);
+}
+
+/* A thread that waits in a call can be cancelled there. */
+static int is_cancelled(const char *root)
+{
+	char path[PATH_MAX];
+	pthread_t thread;
+	void *result;
+
+	snprintf(path, sizeof path, "%s/pipe", root);
+	unlink(path);
+	if (mkfifo(path, 0600) || pthread_create(&thread, NULL, open_pipe, path)) return 0;
+	usleep(20000);
+	return !pthread_cancel(thread) && !pthread_join(thread, &result) &&
+		result == PTHREAD_CANCELED;
 }
 
 int main(void)
@@ -79,6 +101,7 @@ int main(void)
 	say("realpath-null", realpath(LINK, NULL) && !strcmp(realpath(LINK, NULL), "/tmp"));
 	say("canonicalize", canonicalize_file_name(GUID) != NULL);
 	say("chdir", !chdir(FOLDER) && has_guid(open("rxe_t/node_guid", O_RDONLY)));
+	say("cancelled", is_cancelled(root));
 	say("null", stat(NULL, &s) < 0 && errno == EFAULT);
 	return 0;
 }

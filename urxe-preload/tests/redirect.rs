@@ -52,10 +52,10 @@ fn each_function_finds_the_folder() {
     for options in [&["-O0"][..], &["-O2", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"]] {
         let program = scratch.path().join("paths");
         let mut cc = Command::new("cc");
-        cc.args(options).args(["-w", "-o"]).arg(&program).arg(source);
+        cc.args(options).args(["-w", "-pthread", "-o"]).arg(&program).arg(source);
         process::run("cc", &mut cc, LIMIT).unwrap().success().unwrap();
         let seen = run(scratch.path(), &program, &[]).success().unwrap();
-        assert_eq!(seen.stdout.lines().count(), 32, "{seen}");
+        assert_eq!(seen.stdout.lines().count(), 33, "{seen}");
         for line in seen.stdout.lines() {
             assert!(line.ends_with(" ok"), "{options:?}: {line}");
         }

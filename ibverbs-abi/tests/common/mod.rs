@@ -96,6 +96,13 @@ pub(crate) fn run_alone(test: &str, name: &str) {
     }
 }
 
+/// As [`run_alone`], without the library, which the program loads itself.
+pub(crate) fn run_unlinked(test: &str, name: &str) {
+    if can_check_programs(&[]) {
+        run(test, name, &["-Wl,--as-needed"], |namespace, program| namespace.command(program));
+    }
+}
+
 /// As [`run_alone`], under valgrind's memcheck, which must find nothing.
 pub(crate) fn run_under_memcheck(test: &str, name: &str, leaks: &[&str]) {
     if !can_check_programs(&["valgrind"]) {
