@@ -57,6 +57,13 @@ impl Drop for ContextInner {
     }
 }
 
+impl ContextInner {
+    /// See [`Context::is_ours`].
+    pub(crate) fn is_ours(&self) -> bool {
+        self.runners.iter().all(|runner| runner.is_ours())
+    }
+}
+
 impl Context {
     pub(crate) fn open(device: &Device, options: OpenOptions) -> Result<Self, OpenError> {
         let opener = Arc::new(UdpLinks { options: options.link.clone() });
@@ -327,7 +334,7 @@ impl Context {
     /// dropping and closing leave the parent's objects as they are. The child can open a device
     /// anew.
     pub fn is_ours(&self) -> bool {
-        self.inner.runners.iter().all(|runner| runner.is_ours())
+        self.inner.is_ours()
     }
 
     /// Declares the device lost: `DeviceFatal` is raised, once, all queue pairs go to the error

@@ -221,6 +221,10 @@ impl CompletionQueue {
     /// As [`Self::poll_stamped`], of the completions that are there already: nothing is received
     /// for it (`ibv_next_poll`).
     pub fn take_stamped(&self, max: usize, mut each: impl FnMut(WorkCompletion, u64)) -> usize {
+        if !self.inner.home.is_ours() {
+            // As in `poll_each`.
+            return 0;
+        }
         self.inner.core.poll_stamped(max, |wc, at| each(wc, at.as_nanos()))
     }
 

@@ -102,6 +102,7 @@ impl SharedReceiveQueue {
     ///
     /// [`PostRecvError`]; the receive was not taken.
     pub fn post_recv(&self, wr: RecvWr<'_>) -> Result<(), PostRecvError> {
+        self.check_ours()?;
         self.inner.core.post_recv(wr)
     }
 
@@ -111,12 +112,18 @@ impl SharedReceiveQueue {
     ///
     /// [`PostRecvListError`]; the receives before the one it names were taken (R13).
     pub fn post_recv_list(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostRecvListError> {
+        self.check_ours().map_err(|error| PostRecvListError { index: 0, error })?;
         self.post_recvs(|poster| {
             for (index, wr) in wrs.iter().enumerate() {
                 poster.post(*wr).map_err(|error| PostRecvListError { index, error })?;
             }
             Ok(())
         })
+    }
+
+    /// In a child after fork the queue may be locked for ever.
+    fn check_ours(&self) -> Result<(), PostRecvError> {
+        if self.inner.pd.context.is_ours() { Ok(()) } else { Err(PostRecvError::DeviceLost) }
     }
 
     /// Lets `post` post receives one by one; nothing of other threads comes between.

@@ -13,15 +13,22 @@ use ibverbs_api::*;
 fn a_child_leaves_the_parents_devices_alone_and_opens_its_own() {
     let (one, two) = pair(&Setup::default());
     exchange(&one, &two, 10);
+    let srq = one.pd.create_srq(SrqAttr { max_wr: 4, max_sge: 1, srq_limit: 0 }).unwrap();
+    // Not polled before the fork.
+    two.recv(8, &[]);
+    one.qp.post_send(&wr(8, SEND, SendFlags::SIGNALED, SendData::Inline(&[]))).unwrap();
+    two.done();
+    std::thread::sleep(std::time::Duration::from_millis(20));
     // SAFETY: the child uses nothing that other threads may have locked at this moment: none but
     // ours and the sleeping threads of the devices are there, and the C library sees to its own.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
-        let result = catch_unwind(AssertUnwindSafe(|| in_the_child(one, two)));
+        let result = catch_unwind(AssertUnwindSafe(|| in_the_child(one, two, &srq)));
         // SAFETY: ends this process, without running what the parent has registered for its end.
         unsafe { libc::_exit(if result.is_ok() { 0 } else { 1 }) };
     }
+    one.done();
     // The parent goes on while the child drops its copies of everything.
     let mut status = 0;
     loop {
@@ -57,7 +64,7 @@ fn exchange(one: &End, two: &End, count: u64) {
     }
 }
 
-fn in_the_child(one: End, two: End) {
+fn in_the_child(one: End, two: End, srq: &SharedReceiveQueue) {
     after_fork_in_child();
     assert_eq!(sockets(), 0, "the parent's sockets are the parent's");
     assert!(!one.context.is_ours() && !two.context.is_ours());
@@ -74,6 +81,10 @@ fn in_the_child(one: End, two: End) {
     assert!(matches!(error, CreateQpError::DeviceLost), "{error}");
     assert!(one.qp.query().is_err());
     assert_eq!(one.cq.poll(1, &mut Vec::new()), 0);
+    assert_eq!(one.cq.poll_stamped(1, |_, _| ()), 0, "what the parent has not polled is its own");
+    let error = srq.post_recv(RecvWr { wr_id: 1, sges: &[] }).unwrap_err();
+    assert_eq!(error, PostRecvError::DeviceLost);
+    one.context.flush(std::time::Duration::ZERO);
     one.cq.req_notify(false);
     assert_eq!(one.context.take_event(), None);
     drop((one, two));

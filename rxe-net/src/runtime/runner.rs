@@ -680,6 +680,9 @@ impl Runner {
     /// Sends what is owed to peers, if the lock can be had in `patience`: for the end of a process
     /// that has not closed its device, whose other threads may do anything still, or nothing more.
     pub fn flush(&self, patience: Duration) {
+        if !self.is_ours() {
+            return;
+        }
         if let Some(mut core) = self.core.try_lock_for(patience) {
             let now = core.advance(Clock::now());
             core.transmit_owed(now);
