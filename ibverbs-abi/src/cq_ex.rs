@@ -3,6 +3,7 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::mem::offset_of;
 
 use ibverbs_api::{
     Context as Facade, CqOptions, NetworkType, Qpn, WcFlags, WcOpcode, WcStatus, WorkCompletion,
@@ -13,7 +14,7 @@ use parking_lot::lock_api::RawMutex as _;
 use crate::call::{Pointer, Positive, Refused, answer, answer_fast};
 use crate::cq::{Cq, CqInit};
 use crate::handles::{Held, Object};
-use crate::memory::get;
+use crate::memory::get_sized;
 use crate::pd::Pd;
 use crate::poll::{imm_data, sl};
 use crate::supplied::{Resource, SuppliedList};
@@ -188,12 +189,21 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     attr: *mut ibv_cq_init_attr_ex,
 ) -> Pointer<ibv_cq_ex> {
     answer("ibv_create_cq_ex", || {
-        // SAFETY: the program points to how it is to be.
-        let attr = unsafe { get(attr) }?;
+        // SAFETY: the program points to how it is to be, as far as `comp_mask` says.
+        let attr = unsafe { get_sized(attr, ibv_cq_init_attr_ex::zeroed(), size_of_init) }?;
         let cq = Cq::create(init(context, &attr)?)?;
         cq.show_functions();
         Ok(cq.publish().cast())
     })
+}
+
+/// How much a program has of the struct, which has grown.
+fn size_of_init(attr: *const ibv_cq_init_attr_ex) -> usize {
+    // SAFETY: the program points to it, and has had this field in each release.
+    match unsafe { (*attr).comp_mask } & ATTR_PD {
+        0 => offset_of!(ibv_cq_init_attr_ex, parent_domain),
+        _ => size_of::<ibv_cq_init_attr_ex>(),
+    }
 }
 
 /// How a queue is to be made, if it can be.

@@ -53,6 +53,28 @@ pub(crate) unsafe fn get<T: Copy>(from: *const T) -> Result<T, Refused> {
     Ok(unsafe { from.read() })
 }
 
+/// As [`get`], of a struct of which programs may have the first bytes alone, since their headers are
+/// older: so many as `size` says. The rest is that of `zeroed`.
+///
+/// # Safety
+///
+/// `from` is NULL, which is refused, or points to as many bytes, and to all that `size` reads.
+pub(crate) unsafe fn get_sized<T: Copy>(
+    from: *const T,
+    zeroed: T,
+    size: impl FnOnce(*const T) -> usize,
+) -> Result<T, Refused> {
+    if from.is_null() {
+        return Err(null());
+    }
+    let mut value = zeroed;
+    let size = size(from).min(size_of::<T>());
+    // SAFETY: so many bytes are there, and `value` has room for them: it is a struct of C, for which
+    // any bytes will do.
+    unsafe { (&raw mut value).cast::<u8>().copy_from_nonoverlapping(from.cast(), size) };
+    Ok(value)
+}
+
 /// A list that the program points to; NULL is an empty one.
 ///
 /// # Safety

@@ -370,9 +370,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
 
 /// Makes pages of a region for on-demand paging present. The errors are those of the man page.
 fn prefetch(pd: &Pd, advice: u32, sge: &ibv_sge) -> Result<(), Refused> {
-    let is_it = |mr: &Mr| {
-        mr.has_key(sge.lkey) && mr.pd.lock().context.is_same(&pd.context)
-    };
+    let is_it = |mr: &Mr| mr.has_key(sge.lkey) && mr.pd.lock().context.is_same(&pd.context);
     let Some(mr) = Mr::table().find(is_it) else {
         return Err(Refused::new(libc::EFAULT, format!("0x{:x} is no local key", sge.lkey)));
     };

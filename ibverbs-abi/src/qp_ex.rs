@@ -7,6 +7,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::fmt;
+use std::mem::offset_of;
 use std::ptr;
 
 use ibverbs_api::{
@@ -19,7 +20,7 @@ use parking_lot::lock_api::RawMutex as _;
 use crate::ah::Ah;
 use crate::call::{Pointer, Positive, Refused, answer, answer_fast};
 use crate::handles::{Held, Object, live};
-use crate::memory::{get, list, put};
+use crate::memory::{get, get_sized, list};
 use crate::mw::Mw;
 use crate::pd::Pd;
 use crate::qp::{Block, Qp, create, qp_type};
@@ -84,8 +85,8 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     init: *mut ibv_qp_init_attr_ex,
 ) -> Pointer<ibv_qp> {
     answer("ibv_create_qp_ex", || {
-        // SAFETY: the program points to how it is to be.
-        let mut wanted = unsafe { get(init) }?;
+        // SAFETY: the program points to how it is to be, as far as `comp_mask` says.
+        let wanted = unsafe { get_sized(init, ibv_qp_init_attr_ex::zeroed(), size_of_init) }?;
         if wanted.qp_type == QpType::XrcRecv as u32 {
             return create_target(context, &wanted);
         }
@@ -100,11 +101,20 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
             sq_sig_all: wanted.sq_sig_all,
         };
         let qp = create(wanted.pd, &mut base, ops)?;
-        wanted.cap = base.cap;
-        // SAFETY: as above.
-        unsafe { put(init, wanted) }?;
+        // SAFETY: as above. No more is written: what follows may be no part of the program's struct.
+        unsafe { (*init).cap = base.cap };
         Ok(qp)
     })
+}
+
+/// How much a program has of the struct, which has grown.
+fn size_of_init(init: *const ibv_qp_init_attr_ex) -> usize {
+    // SAFETY: the program points to it, and has had this field in each release.
+    match unsafe { (*init).comp_mask } {
+        mask if mask & given::SEND_OPS != 0 => size_of::<ibv_qp_init_attr_ex>(),
+        mask if mask & given::CREATE_FLAGS != 0 => offset_of!(ibv_qp_init_attr_ex, rwq_ind_tbl),
+        _ => offset_of!(ibv_qp_init_attr_ex, create_flags),
+    }
 }
 
 /// Makes a target of extended reliable connections: it belongs to an XRC domain alone.

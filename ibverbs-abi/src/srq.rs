@@ -1,6 +1,7 @@
 //! Shared receive queues.
 
 use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
 use std::sync::Arc;
 
 use ibverbs_api::{SharedReceiveQueue, SrqAttr, SrqAttrMask};
@@ -10,7 +11,7 @@ use crate::call::{Pointer, Positive, Refused, answer};
 use crate::context::Context;
 use crate::cq::Cq;
 use crate::handles::{Held, Object, Shown, Users, live, object};
-use crate::memory::{get, put};
+use crate::memory::{get, get_sized, put};
 use crate::pd::Pd;
 use crate::types::{
     ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
@@ -67,6 +68,17 @@ pub(crate) fn capacities(attr: &ibv_srq_attr) -> SrqAttr {
     SrqAttr { max_wr: attr.max_wr, max_sge: attr.max_sge, srq_limit: 0 }
 }
 
+/// Tells the program the capacities that there are, and nothing else.
+///
+/// # Safety
+///
+/// The program wants them there.
+unsafe fn show_capacities(to: *mut ibv_srq_attr, facade: &SharedReceiveQueue) {
+    let SrqAttr { max_wr, max_sge, .. } = facade.query();
+    // SAFETY: the caller's.
+    unsafe { ((*to).max_wr, (*to).max_sge) = (max_wr, max_sge) };
+}
+
 /// `ibv_create_srq(3)`: the capacities that there are go back to the program.
 pub(crate) unsafe extern "C" fn ibv_create_srq(
     pd: *mut ibv_pd,
@@ -74,13 +86,12 @@ pub(crate) unsafe extern "C" fn ibv_create_srq(
 ) -> Pointer<ibv_srq> {
     answer("ibv_create_srq", || {
         // SAFETY: the program points to how it is to be.
-        let mut wanted = unsafe { get(init) }?;
+        let wanted = unsafe { get(init) }?;
         let held = Held::<Pd>::get(pd)?;
         let facade = held.facade.create_srq(capacities(&wanted.attr))?;
-        let SrqAttr { max_wr, max_sge, .. } = facade.query();
-        (wanted.attr.max_wr, wanted.attr.max_sge) = (max_wr, max_sge);
-        // SAFETY: as above.
-        unsafe { put(init, wanted) }?;
+        // SAFETY: as above. `ibv_create_srq_ex` of verbs.h comes here too, whose struct goes on where
+        // the padding of this one is.
+        unsafe { show_capacities(&raw mut (*init).attr, &facade) };
         Ok(Srq::publish(facade, held, wanted.srq_context, None))
     })
 }
@@ -103,7 +114,11 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
 ) -> Pointer<ibv_srq> {
     answer("ibv_create_srq_ex", || {
         // SAFETY: the program points to how it is to be.
-        let mut wanted = unsafe { get(init) }?;
+        let wanted = unsafe {
+            // What is behind is about tag matching, which is refused.
+            let size = |_| offset_of!(ibv_srq_init_attr_ex, tm_cap);
+            get_sized(init, ibv_srq_init_attr_ex::zeroed(), size)
+        }?;
         if wanted.comp_mask & !(INIT_TYPE | INIT_PD | INIT_XRCD | INIT_CQ) != 0 {
             let why = "comp_mask has bits of tag matching, or unknown ones, which are not there";
             return Err(Refused::new(libc::EOPNOTSUPP, why));
@@ -133,10 +148,8 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
                 return Err(Refused::new(libc::EOPNOTSUPP, why));
             }
         };
-        let SrqAttr { max_wr, max_sge, .. } = facade.query();
-        (wanted.attr.max_wr, wanted.attr.max_sge) = (max_wr, max_sge);
         // SAFETY: as above.
-        unsafe { put(init, wanted) }?;
+        unsafe { show_capacities(&raw mut (*init).attr, &facade) };
         Ok(Srq::publish(facade, held, wanted.srq_context, xrc))
     })
 }

@@ -90,3 +90,8 @@ fn a_log_that_nobody_takes() {
 fn signals_are_the_programs() {
     run_alone("signals_are_the_programs", "signals");
 }
+
+#[test]
+fn structs_of_older_headers() {
+    run_alone("structs_of_older_headers", "older");
+}
