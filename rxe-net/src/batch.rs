@@ -596,6 +596,35 @@ mod tests {
     }
 
     #[test]
+    fn a_sum_is_told_once_and_of_those_packets_that_have_one() {
+        let mut batch = TxBatch::new();
+        write(&mut batch, b"before");
+        // The first packet has none, whatever is behind it; nor has what follows the last that has.
+        let bytes = b"one\x09\0\0\0two\x01\0\0\0red\x02\0\0\0for\x09\0\0\0";
+        batch.run_room().expect("room")[..bytes.len()].copy_from_slice(bytes);
+        let run = TransmitRun { first: transmit(3), count: 4, last_len: 3, summed: 2 };
+        batch.commit_run(&run);
+        let mut told = Vec::new();
+        let mut seal = |batch: &mut TxBatch| {
+            batch.seal_run(1, 4, |number, body, sum| {
+                told.push((number, body.to_vec(), sum));
+                [7; 4]
+            });
+        };
+        seal(&mut batch);
+        seal(&mut batch);
+        let bodies = [b"one", b"two", b"red", b"for"].map(|body| body.to_vec());
+        let once = |sums: [Option<u32>; 4]| {
+            let numbered = bodies.iter().cloned().zip(sums).enumerate();
+            numbered.map(|(number, (body, sum))| (number, body, sum)).collect::<Vec<_>>()
+        };
+        // Sealed again, where the sums were is what was written there.
+        let expected = [once([None, Some(1), Some(2), None]), once([None; 4])].concat();
+        assert_eq!(told, expected);
+        assert_eq!(batch.sealed(2), Some(b"two\x07\x07\x07\x07".as_slice()));
+    }
+
+    #[test]
     fn a_message_is_full_when_no_packet_of_its_length_fits() {
         let mut batch = TxBatch::new();
         // A WRITE: the first packet is 16 bytes longer, so what follows it begins a message.

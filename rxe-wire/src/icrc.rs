@@ -527,6 +527,20 @@ mod tests {
         assert_eq!(crc::update(!0, &[0xff; 8]), SEED);
     }
 
+    #[test]
+    fn a_flow_of_one_size_takes_packets_of_others() {
+        for len in [12 + 256, 12 + 512, 12 + 1024, 100, 12 + 1023] {
+            let packet: Vec<u8> =
+                (0..len).map(|i| if i == 4 { 0 } else { (i * 7) as u8 }).collect();
+            let sum = crc::update(0, &packet);
+            let sized = v4_flow().sized(12 + 1024);
+            for identification in [0, 1, 255, 256, 0xabcd] {
+                let expected = v4_flow().icrc(identification, &packet);
+                assert_eq!(sized.icrc_of_summed(identification, &packet, sum), expected, "{len}");
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn flow_whole_packet_and_bitwise_agree(
