@@ -134,6 +134,11 @@ impl CmEngine {
         self.events.pop_front()
     }
 
+    /// Whether there is an event to be polled.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// When [`Self::handle_timeout`] wants to be called; `None` when nothing is waited for.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.first()

@@ -1,0 +1,125 @@
+//! Event channels.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rxe_core::cq::Notify;
+use rxe_net::runtime::EventFd;
+
+use crate::event::Event;
+use crate::id::IdNumber;
+
+/// Where the events of identifiers arrive (C: `struct rdma_event_channel`). Cloning gives another
+/// handle to the same one.
+///
+/// Its descriptor is readable while events wait; put it into poll(2) or epoll(7) at will.
+#[derive(Clone, Debug)]
+pub struct EventChannel {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    fd: EventFd,
+    events: Mutex<VecDeque<Event>>,
+}
+
+impl EventChannel {
+    /// Makes one.
+    ///
+    /// # Errors
+    ///
+    /// That of the system: no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        let inner = Inner { fd: EventFd::new()?, events: Mutex::default() };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Takes the oldest event, if there is one.
+    pub fn take(&self) -> Option<Event> {
+        let mut event = {
+            let mut events = self.inner.events.lock();
+            let event = events.pop_front();
+            if event.is_some() {
+                self.inner.fd.take();
+            }
+            event?
+        };
+        event.take();
+        Some(event)
+    }
+
+    /// Waits for an event (C: `rdma_get_cm_event`).
+    ///
+    /// # Errors
+    ///
+    /// That of poll(2), which does not fail in practice.
+    pub fn get(&self) -> io::Result<Event> {
+        loop {
+            if let Some(event) = self.wait(Duration::from_secs(3600))? {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// Waits for an event, at most for `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::get`].
+    pub fn wait(&self, timeout: Duration) -> io::Result<Option<Event>> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(event) = self.take() {
+                return Ok(Some(event));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let left = Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            match poll(&mut [PollFd::new(&self.inner.fd, PollFlags::IN)], Some(&left)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    pub(crate) fn push(&self, event: Event) {
+        tracing::debug!(target: "rxe::cm", ?event, "event");
+        self.inner.events.lock().push_back(event);
+        self.inner.fd.notify();
+    }
+
+    /// Takes out the events that wait, of one identifier. They are given back, since dropping them
+    /// may destroy identifiers, which the lock here must not be held for.
+    pub(crate) fn remove_of(&self, id: IdNumber) -> Vec<Event> {
+        let mut events = self.inner.events.lock();
+        let (of_id, others): (Vec<_>, Vec<_>) = events
+            .drain(..)
+            .partition(|event| event.waited_by().number() == id || event.id().number() == id);
+        events.extend(others);
+        of_id.iter().for_each(|_| {
+            self.inner.fd.take();
+        });
+        of_id
+    }
+
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl AsFd for EventChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.fd.as_fd()
+    }
+}

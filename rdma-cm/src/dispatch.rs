@@ -1,0 +1,311 @@
+//! What an engine tells, told to the identifiers.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+
+use ibverbs_api::{Mtu, QKey};
+use rxe_wire::Qpn;
+use rxe_wire::mad::cm::{
+    CommId, PathMtu, RejReason, Rep, Req, SidrRep, SidrReq, SidrStatus, TimeoutExponent,
+};
+
+use crate::address::{MRA_TIMEOUT, ack_timeout, asker};
+use crate::conn_param::{ConnParam, UdParam};
+use crate::device::CmDevice;
+use crate::engine::{CmEvent, CmPath, ListenerId};
+use crate::error::IdError;
+use crate::event::EventParam;
+use crate::event_type::EventType;
+use crate::id::{CmId, Phase, State};
+use crate::qp_plan::QpPeer;
+
+/// The status of what had no answer.
+const TIMED_OUT: i32 = -110;
+/// The status of a program's queue pair that cannot be made ready, when nothing else is known.
+const NO_DEVICE: i32 = -19;
+
+/// Tells an event to whom it concerns.
+pub(crate) fn dispatch(device: &Arc<CmDevice>, event: CmEvent) {
+    match event {
+        CmEvent::Request { listener, id, path, request } => {
+            on_request(device, listener, id, path, &request);
+        }
+        CmEvent::Lookup { listener, id, path, request } => {
+            on_lookup(device, listener, id, path, &request);
+        }
+        event => {
+            let id = event.id();
+            let found = device.with(|core, _| core.ids.get(&id).and_then(Weak::upgrade));
+            let Some(inner) = found else { return };
+            let id = CmId { inner };
+            let mut state = id.inner.state.lock();
+            // Another connection of the identifier, or it is destroyed.
+            if state.phase != Phase::Destroyed && state.connection == Some(event.id()) {
+                on_event(device, &id, &mut state, event);
+            }
+        }
+    }
+}
+
+fn on_event(device: &Arc<CmDevice>, id: &CmId, state: &mut State, event: CmEvent) {
+    match event {
+        CmEvent::Response { id: connection, reply } => {
+            on_response(device, id, state, connection, &reply);
+        }
+        CmEvent::Ready { .. } => {
+            state.phase = Phase::Connected;
+            id.push(state, id.event(EventType::Established));
+        }
+        CmEvent::Rejected { rej, .. } => {
+            state.fail_qp();
+            state.phase = Phase::Over;
+            let param = EventParam::Conn(ConnParam {
+                private_data: rej.private_data.0.to_vec(),
+                ..nothing()
+            });
+            let event = id.event(EventType::Rejected).with_status(rej.reason.0.into());
+            id.push(state, event.with_param(param));
+        }
+        CmEvent::Unreachable { .. } => {
+            state.fail_qp();
+            state.phase = Phase::Over;
+            id.push(state, id.event(EventType::Unreachable).with_status(TIMED_OUT));
+        }
+        CmEvent::Disconnecting { .. } | CmEvent::Disconnected { .. } => {
+            state.phase = Phase::Over;
+            if !std::mem::replace(&mut state.was_told_of_end, true) {
+                id.push(state, id.event(EventType::Disconnected));
+            }
+        }
+        CmEvent::TimewaitExit { id: connection } => {
+            state.connection = None;
+            state.phase = Phase::Over;
+            device.with(|core, _| core.ids.remove(&connection));
+            id.push(state, id.event(EventType::TimewaitExit));
+        }
+        CmEvent::Found { reply, .. } => on_found(device, id, state, &reply),
+        // These make identifiers, and are not of any.
+        CmEvent::Request { .. } | CmEvent::Lookup { .. } => {}
+    }
+}
+
+/// The listener, if it is there and listens.
+fn listener_of(device: &CmDevice, listener: ListenerId) -> Option<CmId> {
+    let inner = device.with(|core, _| core.listeners.get(&listener).and_then(Weak::upgrade))?;
+    Some(CmId { inner })
+}
+
+fn on_request(
+    device: &Arc<CmDevice>,
+    listener: ListenerId,
+    connection: CommId,
+    path: CmPath,
+    request: &Req,
+) {
+    let destroy = || device.with(|core, now| core.engine.destroy(now, connection));
+    let Some(listener) = listener_of(device, listener) else { return destroy() };
+    let (asker, av) = match asker(request.service_id, &request.private_data.0) {
+        Ok(asker) => match device.gsi().address_vector(&path) {
+            Some(av) => (asker, av),
+            None => return destroy(),
+        },
+        Err(why) => {
+            tracing::debug!(target: "rxe::cm", %why, "request refused");
+            return destroy();
+        }
+    };
+    let id = listener.of_request(device, connection, path, (asker.source, asker.destination));
+    device.with(|core, now| {
+        core.ids.insert(connection, Arc::downgrade(&id.inner));
+        // The requester is told to wait if it asks again, as Linux does. The engine has the
+        // request still, unless the requester has taken it back.
+        let _ = core.engine.hold(now, connection, MRA_TIMEOUT, true);
+    });
+    {
+        let mut state = id.inner.state.lock();
+        state.plan.peer = Some(QpPeer {
+            av,
+            qpn: request.local_qpn,
+            starting_psn: request.starting_psn,
+            path_mtu: mtu(request.path_mtu),
+        });
+        let own = state.options.ack_timeout();
+        state.plan.timeout = own.unwrap_or_else(|| request.primary_path.local_ack_timeout.get());
+        state.plan.retry_cnt = request.retry_count.get();
+        state.plan.rnr_retry = request.rnr_retry_count.get();
+        state.plan.responder_resources = request.initiator_depth;
+        state.plan.initiator_depth = request.responder_resources;
+    }
+    let param = ConnParam {
+        private_data: asker.data.to_vec(),
+        // What the peer wants to have under way, we are to serve.
+        responder_resources: request.initiator_depth,
+        initiator_depth: request.responder_resources,
+        flow_control: request.flow_control,
+        retry_count: request.retry_count.get(),
+        rnr_retry_count: request.rnr_retry_count.get(),
+        srq: request.srq,
+        qpn: request.local_qpn,
+    };
+    tell_listener(&listener, &id, EventParam::Conn(param));
+}
+
+/// Tells a listener of a request, unless it has stopped; then the request is dropped with `id`.
+fn tell_listener(listener: &CmId, id: &CmId, param: EventParam) {
+    let state = listener.inner.state.lock();
+    if state.phase == Phase::Listening {
+        let event = id.event(EventType::ConnectRequest).at_listener(listener.clone());
+        listener.push(&state, event.with_param(param));
+    }
+}
+
+fn on_response(
+    device: &Arc<CmDevice>,
+    id: &CmId,
+    state: &mut State,
+    connection: CommId,
+    reply: &Rep,
+) {
+    let Some(path) = state.path else { return };
+    let Some(av) = device.gsi().address_vector(&path) else { return };
+    let own_mtu = device.with(|core, _| core.engine.config().path_mtu_max);
+    state.plan.peer = Some(QpPeer {
+        av,
+        qpn: reply.local_qpn,
+        starting_psn: reply.starting_psn,
+        path_mtu: mtu(own_mtu),
+    });
+    // What the peer serves, we may have under way, and the other way round.
+    state.plan.initiator_depth = reply.responder_resources;
+    state.plan.responder_resources = reply.initiator_depth;
+    state.plan.rnr_retry = reply.rnr_retry_count.get();
+    state.plan.timeout = response_timeout(state, reply.target_ack_delay);
+    let param = EventParam::Conn(ConnParam {
+        private_data: reply.private_data.0.to_vec(),
+        responder_resources: reply.initiator_depth,
+        initiator_depth: reply.responder_resources,
+        flow_control: reply.flow_control,
+        retry_count: 0,
+        rnr_retry_count: reply.rnr_retry_count.get(),
+        srq: reply.srq,
+        qpn: reply.local_qpn,
+    });
+    if state.qp.is_none() {
+        state.phase = Phase::Responded;
+        device.with(|core, now| {
+            // It may have ended meanwhile; then that is told next.
+            let _ = core.engine.hold(now, connection, MRA_TIMEOUT, true);
+        });
+        return id.push(state, id.event(EventType::ConnectResponse).with_param(param));
+    }
+    let made = state.make_qp_ready().and_then(|()| {
+        device.with(|core, now| core.engine.ready(now, connection, &[])).map_err(IdError::from)
+    });
+    match made {
+        Ok(()) => {
+            state.phase = Phase::Connected;
+            id.push(state, id.event(EventType::Established).with_param(param));
+        }
+        Err(error) => {
+            tracing::warn!(target: "rxe::cm", %error, "connection refused");
+            state.fail_qp();
+            state.phase = Phase::Over;
+            device.with(|core, now| {
+                let reason = RejReason::CONSUMER_DEFINED;
+                // It may have ended meanwhile, which is as good.
+                let _ = core.engine.reject(now, connection, reason, &[], &[]);
+            });
+            let status = -error.errno();
+            id.push(state, id.event(EventType::ConnectError).with_status(status));
+        }
+    }
+}
+
+/// The ACK timeout of a queue pair whose peer delays acknowledgements so.
+fn response_timeout(state: &State, ack_delay: TimeoutExponent) -> u8 {
+    let computed = || ack_timeout(state.options.packet_lifetime(), ack_delay).get();
+    state.options.ack_timeout().unwrap_or_else(computed)
+}
+
+fn on_lookup(
+    device: &Arc<CmDevice>,
+    listener: ListenerId,
+    connection: CommId,
+    path: CmPath,
+    request: &SidrReq,
+) {
+    let destroy = || device.with(|core, now| core.engine.destroy(now, connection));
+    let Some(listener) = listener_of(device, listener) else { return destroy() };
+    let Ok(asker) = asker(request.service_id, &request.private_data.0) else { return destroy() };
+    let addresses: (SocketAddr, SocketAddr) = (asker.source, asker.destination);
+    let id = listener.of_request(device, connection, path, addresses);
+    device.with(|core, _| core.ids.insert(connection, Arc::downgrade(&id.inner)));
+    let Some(av) = device.gsi().address_vector(&path) else { return };
+    let param = UdParam {
+        private_data: asker.data.to_vec(),
+        av,
+        // Who asks does not say which queue pair it will send from.
+        qpn: Qpn::new(0),
+        qkey: QKey::new(0),
+    };
+    tell_listener(&listener, &id, EventParam::Ud(param));
+}
+
+fn on_found(device: &Arc<CmDevice>, id: &CmId, state: &mut State, reply: &SidrRep) {
+    let av = state.path.and_then(|path| device.gsi().address_vector(&path));
+    let event = match (reply.status, av) {
+        (SidrStatus::SUCCESS, Some(av)) => {
+            state.phase = Phase::Connected;
+            let param = UdParam {
+                private_data: reply.private_data.0.to_vec(),
+                av,
+                qpn: reply.qpn,
+                qkey: reply.qkey,
+            };
+            id.event(EventType::Established).with_param(EventParam::Ud(param))
+        }
+        (SidrStatus::SUCCESS, None) => {
+            state.phase = Phase::Over;
+            id.event(EventType::Unreachable).with_status(NO_DEVICE)
+        }
+        (status, _) => {
+            state.phase = Phase::Over;
+            id.event(EventType::Unreachable).with_status(status.0.into())
+        }
+    };
+    id.push(state, event);
+}
+
+/// Parameters that say nothing.
+fn nothing() -> ConnParam {
+    ConnParam {
+        private_data: Vec::new(),
+        responder_resources: 0,
+        initiator_depth: 0,
+        flow_control: false,
+        retry_count: 0,
+        rnr_retry_count: 0,
+        srq: false,
+        qpn: Qpn::new(0),
+    }
+}
+
+/// A path MTU as the verbs number it. The engine lets no other codes through.
+fn mtu(code: PathMtu) -> Mtu {
+    let bytes = code.bytes().map_or(0, usize::from);
+    Mtu::from_bytes(bytes).unwrap_or(Mtu::M256)
+}
+
+#[cfg(test)]
+mod tests {
+    use rxe_wire::mad::cm::Bits;
+
+    use super::*;
+
+    #[test]
+    fn path_mtus_are_those_of_the_verbs() {
+        for known in Mtu::ALL {
+            assert_eq!(mtu(PathMtu(Bits::new(known as u8))), known);
+        }
+    }
+}

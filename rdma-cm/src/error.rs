@@ -1,0 +1,152 @@
+//! Why a call is refused. Each error has the errno that the C function would set.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use ibverbs_api::{CreateQpError, ModifyError, QpState, RegisterServiceError};
+use rxe_core::errno::{EADDRINUSE, EADDRNOTAVAIL, EINVAL, EIO, ENODEV};
+use rxe_wire::mad::cm::FieldTooLong;
+use thiserror::Error;
+
+use crate::engine::{CommandError, ConnectError, ListenError};
+use crate::qp_plan::NoPlan;
+
+/// Why an address cannot be bound, or not be listened at.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// The identifier has an address already, or it is being destroyed.
+    #[error("the identifier is {0}: an address is bound once, and before anything else")]
+    State(&'static str),
+    /// Somebody has the port.
+    #[error("{0} is taken: take another port, or let both sides share it (set_reuseaddr)")]
+    Taken(SocketAddr),
+    /// No device has the address.
+    #[error("no RDMA device here has the address {0}: `urxe devices` lists those that there are")]
+    NoDevice(IpAddr),
+    /// A device cannot be opened.
+    #[error("cannot open the device: {0}")]
+    Open(#[source] io::Error),
+    /// The engine has a listener there.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// Another process of the host listens there.
+    #[error(transparent)]
+    Service(#[from] RegisterServiceError),
+}
+
+impl BindError {
+    /// The errno that `rdma_bind_addr` or `rdma_listen` would set.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::State(_) => EINVAL,
+            Self::Taken(_) => EADDRINUSE,
+            Self::NoDevice(_) => ENODEV,
+            Self::Open(error) => error.raw_os_error().unwrap_or(EIO),
+            Self::Listen(error) => error.errno(),
+            Self::Service(error) => error.errno(),
+        }
+    }
+}
+
+/// Why a destination cannot be resolved.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ResolveError {
+    /// The identifier is in a state where that means nothing.
+    #[error("the identifier is {0}: first the address is resolved, then the route, each once")]
+    State(&'static str),
+    /// The source cannot be bound.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// Source and destination are not of one family.
+    #[error("{from} and {to} are not both IPv4 or both IPv6")]
+    Families {
+        /// The source.
+        from: IpAddr,
+        /// The destination.
+        to: IpAddr,
+    },
+}
+
+impl ResolveError {
+    /// The errno that `rdma_resolve_addr` or `rdma_resolve_route` would set.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::State(_) | Self::Families { .. } => EINVAL,
+            Self::Bind(error) => error.errno(),
+        }
+    }
+}
+
+/// Why a request about a connection or its queue pair is refused.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum IdError {
+    /// The identifier is in a state where that means nothing.
+    #[error("the identifier is {0}: that means nothing there")]
+    State(&'static str),
+    /// The identifier has no device yet.
+    #[error("the identifier has no device yet: resolve or bind an address first")]
+    NoDevice,
+    /// The identifier has a queue pair already.
+    #[error("the identifier has a queue pair already")]
+    HasQp,
+    /// The identifier has none, and none is named.
+    #[error("the identifier has no queue pair: create one, or name yours in the parameters")]
+    NoQp,
+    /// The protection domain, or a queue, is of another opened device.
+    #[error("that is of another opened device than the identifier's: make it of its `verbs()`")]
+    OtherDevice,
+    /// The private data is too long.
+    #[error("private data: {0}")]
+    PrivateData(#[from] FieldTooLong),
+    /// The device serves fewer READs and atomics at once.
+    #[error("{asked} READs at once are asked for, the device can do {most}")]
+    TooManyReads {
+        /// Asked for.
+        asked: u8,
+        /// What the device can do.
+        most: u8,
+    },
+    /// The queue pair cannot be made.
+    #[error(transparent)]
+    CreateQp(#[from] CreateQpError),
+    /// The queue pair cannot be moved on.
+    #[error("the queue pair cannot go to {to:?}: {error}")]
+    ModifyQp {
+        /// The state.
+        to: QpState,
+        /// Why not.
+        error: ModifyError,
+    },
+    /// There are no attributes for that state.
+    #[error(transparent)]
+    Plan(#[from] NoPlan),
+    /// The connection cannot be asked for.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The connection is in a state where that means nothing.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+}
+
+impl IdError {
+    /// The errno that the C function would set.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::State(_)
+            | Self::HasQp
+            | Self::NoQp
+            | Self::OtherDevice
+            | Self::PrivateData(_)
+            | Self::TooManyReads { .. }
+            | Self::Plan(_) => EINVAL,
+            Self::NoDevice => EADDRNOTAVAIL,
+            Self::CreateQp(error) => error.errno(),
+            Self::ModifyQp { error, .. } => error.errno(),
+            Self::Connect(error) => error.errno(),
+            Self::Command(error) => error.errno(),
+        }
+    }
+}

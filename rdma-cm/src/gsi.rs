@@ -1,0 +1,172 @@
+//! The QP1 of a device: how messages leave and arrive.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use gid_table::{Gid, GidEntry};
+use ibverbs_api::{
+    AccessFlags, AddressVector, CompletionChannel, CompletionQueue, Context, DmaBuf, MemoryRegion,
+    ProtectionDomain, QpInit, QpType, Qpn, QueuePair, RecvWr, SendData, SendFlags, SendOp, SendWr,
+    WcOpcode, WcStatus,
+};
+use rxe_wire::mad::MAD_LEN;
+use rxe_wire::mad::cm::GSI_QKEY;
+
+use crate::engine::{CmPath, CmTransmit};
+
+/// Bytes in front of a datagram that was received: the network header.
+const HEAD: usize = 40;
+/// Bytes of a receive buffer.
+const BUFFER: usize = HEAD + MAD_LEN;
+/// Receives that are posted.
+const RECEIVES: usize = 1024;
+/// Messages that wait to leave at most.
+const SENDS: u32 = 1024;
+/// Completions taken in one go.
+const BATCH: usize = 64;
+/// The port that it serves.
+pub(crate) const PORT: u8 = 1;
+
+/// A QP1 with receives.
+#[derive(Debug)]
+pub(crate) struct Gsi {
+    qp: QueuePair,
+    cq: CompletionQueue,
+    channel: CompletionChannel,
+    memory: MemoryRegion,
+    pd: ProtectionDomain,
+    context: Context,
+    gids: Vec<GidEntry>,
+}
+
+impl Gsi {
+    pub(crate) fn new(context: &Context) -> io::Result<Self> {
+        let pd = context.alloc_pd().map_err(io::Error::other)?;
+        let channel = context.create_channel()?;
+        let entries = RECEIVES as u32 + SENDS;
+        let cq = context.create_cq(entries, Some(&channel), 0).map_err(io::Error::other)?;
+        let mut init = QpInit::new(QpType::Gsi, &cq, &cq);
+        init.caps.max_recv_wr = RECEIVES as u32;
+        init.caps.max_send_wr = SENDS;
+        init.caps.max_inline_data = MAD_LEN as u32;
+        init.port_num = PORT;
+        let qp = pd.create_qp(init).map_err(|error| os(error.errno(), error))?;
+        qp.start_datagrams(PORT, GSI_QKEY).map_err(|error| os(error.errno(), error))?;
+        let memory = pd
+            .register(DmaBuf::zeroed(RECEIVES * BUFFER), AccessFlags::LOCAL_WRITE)
+            .map_err(io::Error::other)?;
+        let gids = context.query_gid_table().map_err(io::Error::other)?;
+        let gsi = Self { qp, cq, channel, memory, pd, context: context.clone(), gids };
+        (0..RECEIVES).for_each(|index| gsi.post_receive(index));
+        gsi.cq.req_notify(false);
+        Ok(gsi)
+    }
+
+    pub(crate) fn qp(&self) -> &QueuePair {
+        &self.qp
+    }
+
+    pub(crate) fn pd(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
+    pub(crate) fn gids(&self) -> &[GidEntry] {
+        &self.gids
+    }
+
+    /// The descriptor that is readable when something has come.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+
+    /// The address vector of a path; `None` when the local address is none of ours.
+    pub(crate) fn address_vector(&self, path: &CmPath) -> Option<AddressVector> {
+        let entry = self.gids.iter().find(|entry| entry.gid == path.local)?;
+        let mut av = AddressVector::new(path.remote, entry.gid_index);
+        av.traffic_class = path.traffic_class;
+        av.flow_label = path.flow_label;
+        av.hop_limit = path.hop_limit;
+        av.port_num = PORT;
+        Some(av)
+    }
+
+    /// Sends a message. One that cannot be sent is lost: the engine sends again.
+    pub(crate) fn send(&self, transmit: &CmTransmit) {
+        if let Err(why) = self.try_send(transmit) {
+            tracing::warn!(target: "rxe::cm", message = %transmit.message, %why, "not sent");
+        }
+    }
+
+    fn try_send(&self, transmit: &CmTransmit) -> io::Result<()> {
+        let av = self
+            .address_vector(&transmit.path)
+            .ok_or_else(|| io::Error::other("the device has lost the address"))?;
+        let to = self.pd.create_ah(&av).map_err(io::Error::other)?;
+        let mut mad = [0; MAD_LEN];
+        transmit.write(&mut mad);
+        let request = SendWr {
+            wr_id: 0,
+            op: SendOp::SendTo { to: to.to(Qpn::GSI, GSI_QKEY), imm: None },
+            flags: SendFlags::empty(),
+            data: SendData::Inline(&mad),
+            srq_number: None,
+        };
+        self.qp.post_send(&request).map_err(io::Error::other)
+    }
+
+    /// Gives each message that has come to `each`, and asks to be told of the next.
+    pub(crate) fn receive(&self, mut each: impl FnMut(&CmPath, &[u8])) {
+        while self.channel.take().is_some() {}
+        self.cq.req_notify(false);
+        let mut completions = Vec::with_capacity(BATCH);
+        while self.cq.poll(BATCH, &mut completions) > 0 {
+            for wc in completions.drain(..) {
+                if wc.opcode != WcOpcode::Recv {
+                    continue;
+                }
+                let index = wc.wr_id as usize;
+                let is_whole = wc.byte_len as usize == BUFFER;
+                if wc.status == WcStatus::Success
+                    && is_whole
+                    && wc.source_qpn == Qpn::GSI
+                    && let Some((path, mad)) = self.read(index)
+                {
+                    each(&path, &mad);
+                }
+                if wc.status != WcStatus::WrFlushErr {
+                    self.post_receive(index);
+                }
+            }
+        }
+    }
+
+    /// The datagram in a buffer, and between which addresses it came.
+    fn read(&self, index: usize) -> Option<(CmPath, [u8; MAD_LEN])> {
+        let (mut head, mut mad) = ([0; HEAD], [0; MAD_LEN]);
+        let memory = self.memory.buffer();
+        memory.read_at(index * BUFFER, &mut head).ok()?;
+        memory.read_at(index * BUFFER + HEAD, &mut mad).ok()?;
+        let back = self.context.address_from_header(PORT, &head).ok()?;
+        let local = self.gid(back.sgid_index)?;
+        let path = CmPath { traffic_class: back.traffic_class, ..CmPath::new(local, back.dgid) };
+        Some((path, mad))
+    }
+
+    fn gid(&self, index: u32) -> Option<Gid> {
+        self.gids.iter().find(|entry| entry.gid_index == index).map(|entry| entry.gid)
+    }
+
+    fn post_receive(&self, index: usize) {
+        let at = index * BUFFER;
+        let sges = [self.memory.sge(at..at + BUFFER)];
+        if let Err(error) = self.qp.post_recv(RecvWr { wr_id: index as u64, sges: &sges }) {
+            tracing::warn!(target: "rxe::cm", %error, "a receive of QP1 is lost");
+        }
+    }
+}
+
+/// An error of the OS that says what this one does.
+fn os(errno: i32, error: impl std::error::Error) -> io::Error {
+    tracing::warn!(target: "rxe::cm", %error, "no QP1");
+    io::Error::from_raw_os_error(errno)
+}

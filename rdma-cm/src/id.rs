@@ -1,0 +1,222 @@
+//! Identifiers: the ends of connections, and listeners.
+
+mod address;
+mod connect;
+mod listen;
+mod option;
+mod queue_pair;
+mod state;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ibverbs_api::{Context, Gid, QueuePair};
+use parking_lot::{Condvar, Mutex};
+use rxe_wire::mad::cm::{CommId, PortSpace};
+
+use crate::channel::EventChannel;
+use crate::device::CmDevice;
+use crate::engine::CmPath;
+use crate::event::Event;
+use crate::event_type::EventType;
+pub(crate) use state::{Phase, State};
+
+/// Tells identifiers of this process apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct IdNumber(u64);
+
+/// An identifier (C: `struct rdma_cm_id`): one end of a connection, or a listener. Cloning gives
+/// another handle to the same one; the last that is dropped destroys it, without waiting for events
+/// as [`Self::destroy`] does.
+///
+/// All methods may be called by any thread at any time.
+#[derive(Clone)]
+pub struct CmId {
+    pub(crate) inner: Arc<IdInner>,
+}
+
+/// What all handles of an identifier share.
+#[derive(Debug)]
+pub(crate) struct IdInner {
+    number: IdNumber,
+    space: PortSpace,
+    pub(crate) state: Mutex<State>,
+    channel: Mutex<EventChannel>,
+    /// Events that were taken from the channel and are not acknowledged.
+    unacknowledged: Mutex<usize>,
+    acknowledged: Condvar,
+}
+
+impl CmId {
+    /// Makes an identifier, whose events go to `channel` (C: `rdma_create_id`).
+    ///
+    /// [`PortSpace::Tcp`] is for connections, [`PortSpace::Udp`] and [`PortSpace::Ipoib`] for
+    /// datagrams, [`PortSpace::Ib`] for connections with service ids of its own.
+    pub fn create(channel: &EventChannel, space: PortSpace) -> Self {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let inner = IdInner {
+            number: IdNumber(MADE.fetch_add(1, Ordering::Relaxed)),
+            space,
+            state: Mutex::default(),
+            channel: Mutex::new(channel.clone()),
+            unacknowledged: Mutex::new(0),
+            acknowledged: Condvar::new(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Destroys it (C: `rdma_destroy_id`): what goes on is cancelled, the peer is told, events that
+    /// nobody has taken are dropped. Once more is no error.
+    ///
+    /// It waits until the events that were taken are acknowledged: whoever holds one must not call
+    /// it.
+    pub fn destroy(&self) {
+        let released = self.inner.state.lock().release();
+        drop(released);
+        let channel = self.inner.channel.lock().clone();
+        drop(channel.remove_of(self.inner.number));
+        let mut unacknowledged = self.inner.unacknowledged.lock();
+        while *unacknowledged > 0 {
+            self.inner.acknowledged.wait(&mut unacknowledged);
+        }
+    }
+
+    /// Has its events go to another channel from now on, also those that wait (C:
+    /// `rdma_migrate_id`).
+    pub fn migrate(&self, channel: &EventChannel) {
+        // No event comes meanwhile: they are pushed under this lock.
+        let _state = self.inner.state.lock();
+        let mut own = self.inner.channel.lock();
+        if own.is_same(channel) {
+            return;
+        }
+        let waiting = own.remove_of(self.inner.number);
+        *own = channel.clone();
+        waiting.into_iter().for_each(|event| channel.push(event));
+    }
+
+    /// The port space.
+    pub fn port_space(&self) -> PortSpace {
+        self.inner.space
+    }
+
+    /// The opened device, once an address has led to one (`id->verbs`).
+    pub fn verbs(&self) -> Option<Context> {
+        self.inner.state.lock().device.as_ref().map(|device| device.context().clone())
+    }
+
+    /// The port of the device, counted from 1; 0 before there is one.
+    pub fn port_num(&self) -> u8 {
+        self.inner.state.lock().device.as_ref().map_or(0, |_| crate::gsi::PORT)
+    }
+
+    /// Its own address and port (C: `rdma_get_local_addr`).
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.inner.state.lock().local
+    }
+
+    /// The peer's address and port (C: `rdma_get_peer_addr`).
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.inner.state.lock().remote
+    }
+
+    /// Our GID and the peer's, once the way is known (C: `rdma_read_gids`).
+    pub fn gids(&self) -> Option<(Gid, Gid)> {
+        self.inner.state.lock().path.map(|path| (path.local, path.remote))
+    }
+
+    /// Its queue pair, if it has one (`id->qp`).
+    pub fn qp(&self) -> Option<Arc<QueuePair>> {
+        self.inner.state.lock().qp.clone()
+    }
+
+    /// A number that tells it from all others of this process.
+    pub fn key(&self) -> u64 {
+        self.inner.number.0
+    }
+
+    pub(crate) fn number(&self) -> IdNumber {
+        self.inner.number
+    }
+
+    /// An event of it was taken from its channel.
+    pub(crate) fn event_taken(&self) {
+        *self.inner.unacknowledged.lock() += 1;
+    }
+
+    /// One of them is done with.
+    pub(crate) fn event_acknowledged(&self) {
+        *self.inner.unacknowledged.lock() -= 1;
+        self.inner.acknowledged.notify_all();
+    }
+
+    /// The event that told of it as a request was taken: it leaves the listener's backlog.
+    pub(crate) fn request_taken(&self) {
+        let (device, connection) = {
+            let state = self.inner.state.lock();
+            if state.phase != Phase::Asked {
+                return;
+            }
+            (state.device.clone(), state.connection)
+        };
+        if let (Some(device), Some(connection)) = (device, connection) {
+            device.with(|core, _| core.engine.request_taken(connection));
+        }
+    }
+
+    /// An identifier that stands for a request of a peer.
+    pub(crate) fn of_request(
+        &self,
+        device: &Arc<CmDevice>,
+        connection: CommId,
+        path: CmPath,
+        addresses: (SocketAddr, SocketAddr),
+    ) -> Self {
+        let channel = self.inner.channel.lock().clone();
+        let id = Self::create(&channel, self.inner.space);
+        {
+            let listener = self.inner.state.lock();
+            let mut state = id.inner.state.lock();
+            state.phase = Phase::Asked;
+            state.options = listener.options;
+            state.device = Some(device.clone());
+            state.connection = Some(connection);
+            state.path = Some(path);
+            (state.local, state.remote) = (Some(addresses.1), Some(addresses.0));
+        }
+        id
+    }
+
+    /// Tells its owner something. The lock of its state is held: so no event comes after
+    /// [`Self::destroy`].
+    pub(crate) fn push(&self, _state: &State, event: Event) {
+        self.inner.channel.lock().push(event);
+    }
+
+    pub(crate) fn event(&self, event: EventType) -> Event {
+        Event::new(self.clone(), event)
+    }
+}
+
+impl PartialEq for CmId {
+    /// Whether both are handles of one identifier.
+    fn eq(&self, other: &Self) -> bool {
+        self.inner.number == other.inner.number
+    }
+}
+
+impl Eq for CmId {}
+
+impl fmt::Debug for CmId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "id {}", self.inner.number.0)
+    }
+}
+
+impl Drop for IdInner {
+    fn drop(&mut self) {
+        drop(self.state.get_mut().release());
+    }
+}

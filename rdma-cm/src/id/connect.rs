@@ -1,0 +1,293 @@
+//! Making and ending connections.
+
+use std::sync::Arc;
+
+use ibverbs_api::{AsyncEvent, Psn, QKey, QpType, Qpn};
+use rand_core::{OsRng, TryRngCore};
+use rxe_wire::PKey;
+use rxe_wire::mad::cm::{
+    Bits, CommId, FixedBytes, RejReason, ServiceId, SidrStatus, TransportService, U24,
+};
+
+use super::{CmId, Phase, State};
+use crate::address::{UDP_QKEY, ack_timeout, is_of_datagrams, request_data};
+use crate::conn_param::ConnParam;
+use crate::device::CmDevice;
+use crate::engine::{AcceptParam, CmPath, ConnectParam, LookupAnswer, LookupParam};
+use crate::error::IdError;
+
+/// What a retry count of 3 bits can be.
+const RETRIES_MAX: u8 = 7;
+
+impl CmId {
+    /// Asks the destination for a connection, or for the queue pair that serves there (C:
+    /// `rdma_connect`).
+    ///
+    /// [`EventType::Established`](crate::EventType::Established) comes, or `ConnectResponse` where
+    /// the identifier has no queue pair, or `Rejected`, `Unreachable` or `ConnectError`.
+    ///
+    /// # Errors
+    ///
+    /// [`IdError`]; nothing was sent.
+    pub fn connect(&self, param: &ConnParam) -> Result<(), IdError> {
+        let mut state = self.inner.state.lock();
+        let (Phase::RouteResolved, Some(path), Some(device)) =
+            (state.phase, state.path, state.device.clone())
+        else {
+            return Err(state.wrong());
+        };
+        let connection = if is_of_datagrams(self.inner.space) {
+            self.look_up(&state, &device, path, param)?
+        } else {
+            self.ask(&mut state, &device, path, param)?
+        };
+        state.connection = Some(connection);
+        state.phase = Phase::Connecting;
+        Ok(())
+    }
+
+    fn ask(
+        &self,
+        state: &mut State,
+        device: &Arc<CmDevice>,
+        path: CmPath,
+        param: &ConnParam,
+    ) -> Result<CommId, IdError> {
+        check_reads(device, param)?;
+        let (local, remote) = state.local.zip(state.remote).ok_or(IdError::NoDevice)?;
+        let (qpn, srq) = named_qp(state, param)?;
+        let private_data = request_data(local, remote.ip(), &param.private_data)?;
+        let (response_timeout, max_cm_retries) = state.patience();
+        let engine_config = device.with(|core, _| *core.engine.config());
+        let path_ack_timeout =
+            ack_timeout(state.options.packet_lifetime(), engine_config.ack_delay);
+        state.plan.responder_resources = param.responder_resources;
+        state.plan.initiator_depth = param.initiator_depth;
+        state.plan.retry_cnt = param.retry_count.min(RETRIES_MAX);
+        state.plan.min_rnr_timer = state.options.min_rnr_timer;
+        state.plan.sq_psn = random_psn();
+        let request = ConnectParam {
+            path,
+            service_id: ServiceId::ip(self.inner.space, remote.port()),
+            qpn,
+            transport: transport(state),
+            srq,
+            starting_psn: state.plan.sq_psn,
+            path_mtu: engine_config.path_mtu_max,
+            responder_resources: param.responder_resources,
+            initiator_depth: param.initiator_depth,
+            flow_control: param.flow_control,
+            retry_count: Bits::new(param.retry_count.min(RETRIES_MAX)),
+            rnr_retry_count: Bits::new(param.rnr_retry_count.min(RETRIES_MAX)),
+            pkey: PKey::DEFAULT,
+            ack_timeout: path_ack_timeout,
+            response_timeout,
+            max_cm_retries,
+            vendor_id: U24::default(),
+            private_data,
+            peer_to_peer: false,
+        };
+        let inner = Arc::downgrade(&self.inner);
+        device.with(|core, now| {
+            let id = core.engine.connect(now, &request)?;
+            core.ids.insert(id, inner);
+            Ok(id)
+        })
+    }
+
+    fn look_up(
+        &self,
+        state: &State,
+        device: &Arc<CmDevice>,
+        path: CmPath,
+        param: &ConnParam,
+    ) -> Result<CommId, IdError> {
+        let (local, remote) = state.local.zip(state.remote).ok_or(IdError::NoDevice)?;
+        let (response_timeout, max_cm_retries) = state.patience();
+        let lookup = LookupParam {
+            path,
+            service_id: ServiceId::ip(self.inner.space, remote.port()),
+            pkey: PKey::DEFAULT,
+            ack_timeout: state.options.packet_lifetime(),
+            response_timeout,
+            max_cm_retries,
+            private_data: request_data(local, remote.ip(), &param.private_data)?,
+        };
+        let inner = Arc::downgrade(&self.inner);
+        device.with(|core, now| {
+            let id = core.engine.look_up(now, &lookup)?;
+            core.ids.insert(id, inner);
+            Ok(id)
+        })
+    }
+
+    /// Completes a connection whose queue pair is the caller's, once that is ready to send (C:
+    /// `rdma_establish`).
+    ///
+    /// # Errors
+    ///
+    /// [`IdError`] when the peer has not accepted.
+    pub fn establish(&self) -> Result<(), IdError> {
+        let mut state = self.inner.state.lock();
+        if state.phase != Phase::Responded {
+            return Err(state.wrong());
+        }
+        let (device, connection) = state.connection()?;
+        device.with(|core, now| core.engine.ready(now, connection, &[]))?;
+        state.phase = Phase::Connected;
+        Ok(())
+    }
+
+    /// Accepts a request (C: `rdma_accept`). Its queue pair is made ready first.
+    ///
+    /// [`EventType::Established`](crate::EventType::Established) comes when the peer is ready too;
+    /// of datagrams nothing comes.
+    ///
+    /// # Errors
+    ///
+    /// [`IdError`]; nothing was sent.
+    pub fn accept(&self, param: &ConnParam) -> Result<(), IdError> {
+        let mut state = self.inner.state.lock();
+        if state.phase != Phase::Asked {
+            return Err(state.wrong());
+        }
+        let (device, connection) = state.connection()?;
+        if is_of_datagrams(self.inner.space) {
+            let (qpn, _) = named_qp(&state, param)?;
+            let answer = LookupAnswer {
+                status: SidrStatus::SUCCESS,
+                qpn,
+                qkey: QKey::new(UDP_QKEY),
+                private_data: FixedBytes::new(&param.private_data)?,
+            };
+            device.with(|core, now| {
+                core.ids.remove(&connection);
+                core.engine.answer_lookup(now, connection, &answer)
+            })?;
+            state.connection = None;
+            state.phase = Phase::Connected;
+            return Ok(());
+        }
+        check_reads(&device, param)?;
+        let (qpn, srq) = named_qp(&state, param)?;
+        state.plan.responder_resources = param.responder_resources;
+        state.plan.initiator_depth = param.initiator_depth;
+        state.plan.min_rnr_timer = state.options.min_rnr_timer;
+        state.plan.sq_psn = random_psn();
+        let acceptance = AcceptParam {
+            qpn,
+            srq,
+            starting_psn: state.plan.sq_psn,
+            responder_resources: param.responder_resources,
+            initiator_depth: param.initiator_depth,
+            flow_control: param.flow_control,
+            rnr_retry_count: Bits::new(param.rnr_retry_count.min(RETRIES_MAX)),
+            vendor_id: U24::default(),
+            private_data: FixedBytes::new(&param.private_data)?,
+        };
+        state.make_qp_ready()?;
+        device.with(|core, now| core.engine.accept(now, connection, &acceptance))?;
+        state.phase = Phase::Accepting;
+        Ok(())
+    }
+
+    /// Refuses a request, or a response (C: `rdma_reject`).
+    ///
+    /// # Errors
+    ///
+    /// [`IdError`]; nothing was sent.
+    pub fn reject(&self, private_data: &[u8], reason: RejReason) -> Result<(), IdError> {
+        let mut state = self.inner.state.lock();
+        let (device, connection) = state.connection()?;
+        if is_of_datagrams(self.inner.space) {
+            let mut answer = LookupAnswer::refusal(SidrStatus::REJECT);
+            answer.private_data = FixedBytes::new(private_data)?;
+            device.with(|core, now| core.engine.answer_lookup(now, connection, &answer))?;
+            state.connection = None;
+        } else {
+            device
+                .with(|core, now| core.engine.reject(now, connection, reason, &[], private_data))?;
+        }
+        state.phase = Phase::Over;
+        Ok(())
+    }
+
+    /// Ends a connection, or agrees to its end (C: `rdma_disconnect`): the queue pair goes to the
+    /// error state. Once more is no error.
+    ///
+    /// # Errors
+    ///
+    /// [`IdError::State`] when there was no connection.
+    pub fn disconnect(&self) -> Result<(), IdError> {
+        let state = self.inner.state.lock();
+        if is_of_datagrams(self.inner.space) {
+            return Err(state.wrong());
+        }
+        let Ok((device, connection)) = state.connection() else {
+            return if state.phase == Phase::Over { Ok(()) } else { Err(state.wrong()) };
+        };
+        state.fail_qp();
+        device.with(|core, now| {
+            if core.engine.disconnect(now, connection, &[]).is_err() {
+                // Where neither means anything, it has ended already or is being made.
+                let _ = core.engine.agree(now, connection, &[]);
+            }
+        });
+        Ok(())
+    }
+
+    /// Tells of an event of the queue pair: that a message came before the connection was there
+    /// ([`AsyncEvent::CommEst`]) makes it so (C: `rdma_notify`). Others mean nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`IdError`] when no connection is being made.
+    pub fn notify(&self, event: AsyncEvent) -> Result<(), IdError> {
+        let (device, connection) = self.inner.state.lock().connection()?;
+        if matches!(event, AsyncEvent::CommEst(_)) {
+            device.with(|core, now| core.engine.heard_from_peer(now, connection))?;
+        }
+        Ok(())
+    }
+
+    /// The service id that stands for the port of an address (C: `rdma_get_service_id`).
+    pub fn service_id(&self, port: u16) -> ServiceId {
+        ServiceId::ip(self.inner.space, port)
+    }
+}
+
+/// The queue pair that a connection gets, and whether it has a shared receive queue.
+fn named_qp(state: &State, param: &ConnParam) -> Result<(Qpn, bool), IdError> {
+    match &state.qp {
+        Some(qp) => Ok((qp.qpn(), param.srq)),
+        None if param.qpn.get() > 1 => Ok((param.qpn, param.srq)),
+        None => Err(IdError::NoQp),
+    }
+}
+
+fn transport(state: &State) -> TransportService {
+    match state.qp.as_ref().map(|qp| qp.qp_type()) {
+        Some(QpType::Uc) => TransportService::Uc,
+        Some(QpType::XrcSend | QpType::XrcRecv) => TransportService::Extended,
+        _ => TransportService::Rc,
+    }
+}
+
+/// Whether the device can serve, and have under way, so many READs at once.
+fn check_reads(device: &CmDevice, param: &ConnParam) -> Result<(), IdError> {
+    let limits = device.context().query_device().limits;
+    for (asked, most) in [
+        (param.responder_resources, limits.max_qp_rd_atom),
+        (param.initiator_depth, limits.max_qp_init_rd_atom),
+    ] {
+        if asked > most {
+            return Err(IdError::TooManyReads { asked, most });
+        }
+    }
+    Ok(())
+}
+
+/// The first PSN of a connection: anywhere, so that late packets of an earlier one do not fit.
+fn random_psn() -> Psn {
+    Psn::new(OsRng.try_next_u32().unwrap_or_default() & 0xff_ffff)
+}

@@ -1,0 +1,133 @@
+//! The opened devices of this process, and its ports.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use ibverbs_api::{Device, devices};
+use parking_lot::Mutex;
+use rand_core::{OsRng, TryRngCore};
+use rxe_wire::mad::cm::PortSpace;
+
+use crate::device::CmDevice;
+use crate::error::BindError;
+use crate::ports::{EPHEMERAL, Ports, Sharing};
+
+/// What a process has. A child after fork begins anew: the devices are the parent's.
+#[derive(Default)]
+struct Manager {
+    process: u32,
+    devices: HashMap<String, Arc<CmDevice>>,
+    ports: Ports,
+}
+
+static MANAGER: Mutex<Option<Manager>> = Mutex::new(None);
+
+fn with<R>(act: impl FnOnce(&mut Manager) -> R) -> R {
+    let mut manager = MANAGER.lock();
+    let process = std::process::id();
+    match &mut *manager {
+        Some(manager) if manager.process == process => act(manager),
+        other => {
+            // What was the parent's stays as it is: its threads are not here to end it.
+            std::mem::forget(other.take());
+            act(other.insert(Manager { process, ..Manager::default() }))
+        }
+    }
+}
+
+impl Manager {
+    fn open(&mut self, device: &Device) -> io::Result<Arc<CmDevice>> {
+        if let Some(opened) = self.devices.get(device.name()) {
+            return Ok(opened.clone());
+        }
+        let opened = CmDevice::open(device)?;
+        self.devices.insert(device.name().to_owned(), opened.clone());
+        Ok(opened)
+    }
+}
+
+/// The devices of this host.
+fn list() -> Result<Vec<Device>, BindError> {
+    devices().map_err(|error| BindError::Open(io::Error::from_raw_os_error(error.errno())))
+}
+
+/// The device whose interface has an address, opened.
+pub(crate) fn device_of(ip: IpAddr) -> Result<Arc<CmDevice>, BindError> {
+    with(|manager| {
+        if let Some(device) = manager.devices.values().find(|device| device.owns(ip)) {
+            return Ok(device.clone());
+        }
+        let has = |device: &Device| device.interface().addrs.contains(&ip);
+        // Everything of 127.0.0.0/8 is this host's, but only what the interface lists has a GID.
+        let device = list()?.into_iter().find(has).ok_or(BindError::NoDevice(ip))?;
+        manager.open(&device).map_err(BindError::Open)
+    })
+}
+
+/// All devices, opened. One that cannot be opened is left out, unless that leaves none.
+pub(crate) fn all_devices() -> Result<Vec<Arc<CmDevice>>, BindError> {
+    with(|manager| {
+        let mut opened = Vec::new();
+        let mut failed = None;
+        for device in list()? {
+            match manager.open(&device) {
+                Ok(device) => opened.push(device),
+                Err(error) => failed = Some(error),
+            }
+        }
+        match (opened.is_empty(), failed) {
+            (true, Some(error)) => Err(BindError::Open(error)),
+            _ => Ok(opened),
+        }
+    })
+}
+
+/// A port that is given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct BoundPort {
+    space: PortSpace,
+    number: u64,
+    address: SocketAddr,
+}
+
+impl BoundPort {
+    /// Takes the port of an address; of port 0, one that nobody has.
+    pub(crate) fn take(
+        space: PortSpace,
+        address: SocketAddr,
+        sharing: Sharing,
+    ) -> Result<Self, BindError> {
+        let at = OsRng.try_next_u32().unwrap_or_default() as u16;
+        let range = ephemeral_range();
+        with(|manager| manager.ports.take(space, address, sharing, &range, at))
+            .map(|(number, address)| Self { space, number, address })
+            .ok_or(BindError::Taken(address))
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for BoundPort {
+    fn drop(&mut self) {
+        with(|manager| {
+            manager.ports.give_back(self.space, self.address.port(), self.number);
+        });
+    }
+}
+
+/// The ports that this host gives to those who ask for none.
+fn ephemeral_range() -> RangeInclusive<u16> {
+    let read = || {
+        let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+        let mut numbers = text.split_whitespace().map(|number| number.parse().ok());
+        let (first, last) = (numbers.next()??, numbers.next()??);
+        (first <= last && first > 0).then_some(first..=last)
+    };
+    read().unwrap_or(EPHEMERAL)
+}

@@ -1,0 +1,39 @@
+//! Which of the host's addresses leads to a destination.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+/// Any port: nothing is sent.
+const DISCARD: u16 = 9;
+
+/// The address that the host's routes choose for packets to `destination` (an unspecified one
+/// stands for this host).
+///
+/// A UDP socket that is connected there has it; no packet is sent for that.
+///
+/// # Errors
+///
+/// That of `connect(2)`: there is no route.
+pub(crate) fn source_for(destination: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match destination {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    let mut destination = destination;
+    destination.set_port(DISCARD);
+    socket.connect(destination)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_host_is_reached_by_itself() {
+        let lo: IpAddr = [127, 0, 0, 1].into();
+        assert_eq!(source_for(SocketAddr::new(lo, 0)).unwrap(), lo);
+        assert_eq!(source_for("0.0.0.0:7".parse().unwrap()).unwrap(), lo);
+    }
+}

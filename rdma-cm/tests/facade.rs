@@ -1,0 +1,355 @@
+//! Identifiers over the loopback interface: both ends in one process.
+
+#![allow(clippy::unwrap_used)]
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ibverbs_api::{
+    AccessFlags, CompletionQueue, DmaBuf, MemoryRegion, ProtectionDomain, QpInit, QpState, QpType,
+    QueuePair, RecvWr, SendData, SendFlags, SendOp, SendWr, WcStatus,
+};
+use rdma_cm::{
+    BindError, CmId, ConnParam, Event, EventChannel, EventParam, EventType, PortSpace, RejReason,
+};
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn lo(port: u16) -> SocketAddr {
+    SocketAddr::new([127, 0, 0, 1].into(), port)
+}
+
+/// The next event, which has to be this one.
+#[track_caller]
+fn expect(channel: &EventChannel, event: EventType) -> Event {
+    let next = channel.wait(SOON).unwrap().unwrap_or_else(|| panic!("no {event}"));
+    assert_eq!(next.event(), event, "{next:?}");
+    next
+}
+
+/// A listener on a port that nobody has.
+fn listener(space: PortSpace) -> (EventChannel, CmId, u16) {
+    let channel = EventChannel::new().unwrap();
+    let id = CmId::create(&channel, space);
+    id.bind_addr(lo(0)).unwrap();
+    id.listen(0).unwrap();
+    let port = id.local_addr().unwrap().port();
+    (channel, id, port)
+}
+
+/// An identifier that is resolved.
+fn resolved(space: PortSpace, port: u16) -> (EventChannel, CmId) {
+    let channel = EventChannel::new().unwrap();
+    let id = CmId::create(&channel, space);
+    id.resolve_addr(None, lo(port)).unwrap();
+    assert_eq!(expect(&channel, EventType::AddrResolved).id(), &id);
+    id.resolve_route().unwrap();
+    expect(&channel, EventType::RouteResolved);
+    (channel, id)
+}
+
+/// A queue pair with a message's room.
+struct End {
+    qp: Arc<QueuePair>,
+    cq: CompletionQueue,
+    memory: MemoryRegion,
+    pd: ProtectionDomain,
+}
+
+impl End {
+    fn new(id: &CmId, qp_type: QpType) -> Self {
+        let context = id.verbs().unwrap();
+        let cq = context.create_cq(16, None, 0).unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let qp = id.create_qp(Some(&pd), QpInit::new(qp_type, &cq, &cq)).unwrap();
+        let memory = pd.register(DmaBuf::zeroed(64), AccessFlags::LOCAL_WRITE).unwrap();
+        qp.post_recv(RecvWr { wr_id: 1, sges: &[memory.sge(0..64)] }).unwrap();
+        Self { qp, cq, memory, pd }
+    }
+
+    fn send(&self, text: &[u8]) {
+        self.post(SendOp::Send { imm: None }, text);
+    }
+
+    fn post(&self, op: SendOp, text: &[u8]) {
+        let (flags, data) = (SendFlags::empty(), SendData::Inline(text));
+        self.qp.post_send(&SendWr { wr_id: 2, op, flags, data, srq_number: None }).unwrap();
+    }
+
+    fn received(&self) -> Vec<u8> {
+        let wc = self.cq.wait_one(SOON).unwrap();
+        assert_eq!((wc.wr_id, wc.status), (1, WcStatus::Success));
+        let mut text = vec![0; wc.byte_len as usize];
+        self.memory.buffer().read_at(0, &mut text).unwrap();
+        text
+    }
+}
+
+/// Both ends of a connection, with their channels.
+struct Connected {
+    client: (EventChannel, CmId, End),
+    server: (EventChannel, CmId, End),
+    _listener: CmId,
+}
+
+fn connect() -> Connected {
+    let (server_channel, listener, port) = listener(PortSpace::Tcp);
+    let (client_channel, client) = resolved(PortSpace::Tcp, port);
+    let client_end = End::new(&client, QpType::Rc);
+    let param = ConnParam {
+        private_data: b"hello".to_vec(),
+        responder_resources: 2,
+        initiator_depth: 3,
+        ..ConnParam::default()
+    };
+    client.connect(&param).unwrap();
+
+    let request = expect(&server_channel, EventType::ConnectRequest);
+    assert_eq!(request.listen_id(), Some(&listener));
+    let server = request.id().clone();
+    let EventParam::Conn(asked) = request.param() else { panic!("{request:?}") };
+    assert_eq!((&asked.private_data[..5], asked.private_data.len()), (&b"hello"[..], 56));
+    assert_eq!((asked.responder_resources, asked.initiator_depth), (3, 2), "the other way round");
+    assert_eq!(asked.qpn, client_end.qp.qpn());
+    assert_eq!(server.local_addr(), Some(lo(port)));
+    assert_eq!(server.peer_addr(), client.local_addr());
+    let server_end = End::new(&server, QpType::Rc);
+    let answer = ConnParam { private_data: b"welcome".to_vec(), ..ConnParam::default() };
+    server.accept(&answer).unwrap();
+    request.ack();
+
+    let made = expect(&client_channel, EventType::Established);
+    assert_eq!(made.private_data().len(), 196);
+    assert!(made.private_data().starts_with(b"welcome"));
+    expect(&server_channel, EventType::Established);
+    Connected {
+        client: (client_channel, client, client_end),
+        server: (server_channel, server, server_end),
+        _listener: listener,
+    }
+}
+
+#[test]
+fn a_connection_from_the_beginning_to_the_end() {
+    let Connected { client, server, _listener } = connect();
+    let (client_channel, client, client_end) = client;
+    let (server_channel, server, server_end) = server;
+    client_end.send(b"ping");
+    assert_eq!(server_end.received(), b"ping");
+    server_end.send(b"pong");
+    assert_eq!(client_end.received(), b"pong");
+
+    let attr = client_end.qp.query().unwrap();
+    assert_eq!(attr.state, QpState::Rts);
+    assert_eq!((attr.max_rd_atomic, attr.max_dest_rd_atomic), (1, 1), "what the server accepts");
+    assert_eq!(attr.timeout, 17);
+    let attr = server_end.qp.query().unwrap();
+    assert_eq!((attr.retry_cnt, attr.rnr_retry), (7, 7));
+
+    client.disconnect().unwrap();
+    assert_eq!(client_end.qp.state(), QpState::Err);
+    expect(&server_channel, EventType::Disconnected);
+    server.disconnect().unwrap();
+    expect(&client_channel, EventType::Disconnected);
+    // Both leave timewait.
+    expect(&client_channel, EventType::TimewaitExit);
+    expect(&server_channel, EventType::TimewaitExit);
+    client.destroy();
+    server.destroy();
+}
+
+#[test]
+fn nobody_listens() {
+    let (channel, id) = resolved(PortSpace::Tcp, 1);
+    End::new(&id, QpType::Rc);
+    id.connect(&ConnParam::default()).unwrap();
+    let event = expect(&channel, EventType::Rejected);
+    assert_eq!(event.status(), 8);
+    assert_eq!(RejReason(8).text(), Some("invalid service id"));
+}
+
+#[test]
+fn a_refusal_says_why() {
+    let (server_channel, _listener, port) = listener(PortSpace::Tcp);
+    let (channel, id) = resolved(PortSpace::Tcp, port);
+    let end = End::new(&id, QpType::Rc);
+    id.connect(&ConnParam::default()).unwrap();
+    let request = expect(&server_channel, EventType::ConnectRequest);
+    request.id().reject(b"no", RejReason::CONSUMER_DEFINED).unwrap();
+    let event = expect(&channel, EventType::Rejected);
+    assert_eq!((event.status(), &event.private_data()[..2]), (28, &b"no"[..]));
+    assert_eq!(end.qp.state(), QpState::Err);
+    // One that is dropped without a word is refused too.
+    drop(request);
+    let (channel, id) = resolved(PortSpace::Tcp, port);
+    let _end = End::new(&id, QpType::Rc);
+    id.connect(&ConnParam::default()).unwrap();
+    drop(expect(&server_channel, EventType::ConnectRequest));
+    assert_eq!(expect(&channel, EventType::Rejected).status(), 28);
+}
+
+#[test]
+fn a_queue_pair_of_the_callers_own() {
+    let (server_channel, _listener, port) = listener(PortSpace::Tcp);
+    let (channel, id) = resolved(PortSpace::Tcp, port);
+    let context = id.verbs().unwrap();
+    let cq = context.create_cq(16, None, 0).unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let qp = pd.create_qp(QpInit::new(QpType::Rc, &cq, &cq)).unwrap();
+    assert!(id.connect(&ConnParam::default()).is_err(), "no queue pair, and none named");
+    id.connect(&ConnParam { qpn: qp.qpn(), ..ConnParam::default() }).unwrap();
+    let request = expect(&server_channel, EventType::ConnectRequest);
+    let server = request.id().clone();
+    let _end = End::new(&server, QpType::Rc);
+    server.accept(&ConnParam::default()).unwrap();
+    expect(&channel, EventType::ConnectResponse);
+    for to in [QpState::Init, QpState::Rtr, QpState::Rts] {
+        let (attr, mask) = id.init_qp_attr(to).unwrap();
+        qp.modify(&attr, mask).unwrap();
+    }
+    id.establish().unwrap();
+    expect(&server_channel, EventType::Established);
+}
+
+#[test]
+fn datagrams_find_their_queue_pair() {
+    let (server_channel, _listener, port) = listener(PortSpace::Udp);
+    let (channel, id) = resolved(PortSpace::Udp, port);
+    let client = End::new(&id, QpType::Ud);
+    id.connect(&ConnParam { private_data: b"who".to_vec(), ..ConnParam::default() }).unwrap();
+    let request = expect(&server_channel, EventType::ConnectRequest);
+    assert_eq!((&request.private_data()[..3], request.private_data().len()), (&b"who"[..], 180));
+    let server_id = request.id().clone();
+    let server = End::new(&server_id, QpType::Ud);
+    server_id.accept(&ConnParam { private_data: b"me".to_vec(), ..ConnParam::default() }).unwrap();
+    let found = expect(&channel, EventType::Established);
+    let EventParam::Ud(param) = found.param() else { panic!("{found:?}") };
+    assert_eq!((param.qpn, param.qkey.get()), (server.qp.qpn(), 0x0123_4567));
+    assert_eq!((&param.private_data[..2], param.private_data.len()), (&b"me"[..], 136));
+
+    let to = client.pd.create_ah(&param.av).unwrap().to(param.qpn, param.qkey);
+    client.post(SendOp::SendTo { to, imm: None }, b"datagram");
+    // Before the data stands the network header.
+    assert_eq!(server.received()[40..], *b"datagram");
+}
+
+#[test]
+fn no_datagram_service_there() {
+    let (channel, id) = resolved(PortSpace::Udp, 1);
+    let _end = End::new(&id, QpType::Ud);
+    id.connect(&ConnParam::default()).unwrap();
+    assert_eq!(expect(&channel, EventType::Unreachable).status(), 1);
+}
+
+#[test]
+fn ports_are_bound_once() {
+    let (channel, _listener, port) = listener(PortSpace::Tcp);
+    let id = CmId::create(&channel, PortSpace::Tcp);
+    let error = id.bind_addr(lo(port)).unwrap_err();
+    assert!(matches!(error, BindError::Taken(_)), "{error}");
+    assert_eq!(error.errno(), 98);
+    let other = CmId::create(&channel, PortSpace::Udp);
+    other.bind_addr(lo(port)).unwrap();
+    let error = other.bind_addr(lo(port)).unwrap_err();
+    assert!(matches!(error, BindError::State(_)), "{error}");
+    let nowhere: SocketAddr = "192.0.2.1:0".parse().unwrap();
+    let error = CmId::create(&channel, PortSpace::Tcp).bind_addr(nowhere).unwrap_err();
+    assert_eq!(error.errno(), 19);
+}
+
+#[test]
+fn a_request_that_is_not_answered_can_be_taken_back_at_once() {
+    let (server_channel, _listener, port) = listener(PortSpace::Tcp);
+    let (channel, id) = resolved(PortSpace::Tcp, port);
+    let _end = End::new(&id, QpType::Rc);
+    id.set_patience(14, 2);
+    let start = Instant::now();
+    id.connect(&ConnParam::default()).unwrap();
+    // Repetitions are answered by an MRA, which asks for a minute: leaving is possible at once.
+    let request = expect(&server_channel, EventType::ConnectRequest);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(channel.take().is_none());
+    id.destroy();
+    assert!(start.elapsed() < Duration::from_secs(5));
+    let gone = expect(&server_channel, EventType::Rejected);
+    assert_eq!((gone.id(), gone.status()), (request.id(), 4));
+}
+
+#[test]
+fn a_host_that_does_not_answer_is_given_up_as_soon_as_asked() {
+    let channel = EventChannel::new().unwrap();
+    let id = CmId::create(&channel, PortSpace::Tcp);
+    // Nobody has a RoCE port at this address of the loopback interface.
+    id.resolve_addr(Some(lo(0)), "127.0.0.99:7".parse().unwrap()).unwrap();
+    expect(&channel, EventType::AddrResolved);
+    id.resolve_route().unwrap();
+    expect(&channel, EventType::RouteResolved);
+    let end = End::new(&id, QpType::Rc);
+    id.set_ack_timeout(10);
+    id.set_patience(14, 3);
+    let start = Instant::now();
+    id.connect(&ConnParam::default()).unwrap();
+    let event = expect(&channel, EventType::Unreachable);
+    assert_eq!(event.status(), -110);
+    let took = start.elapsed();
+    assert!((250..5000).contains(&took.as_millis()), "{took:?}");
+    assert_eq!(end.qp.state(), QpState::Err);
+}
+
+#[test]
+fn destroying_waits_for_events_that_were_taken() {
+    let (channel, id) = resolved(PortSpace::Tcp, 1);
+    let _end = End::new(&id, QpType::Rc);
+    id.connect(&ConnParam::default()).unwrap();
+    let event = expect(&channel, EventType::Rejected);
+    let other = id.clone();
+    let thread = std::thread::spawn(move || other.destroy());
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!thread.is_finished());
+    event.ack();
+    thread.join().unwrap();
+    assert!(id.connect(&ConnParam::default()).is_err());
+}
+
+#[test]
+fn events_move_with_their_identifier() {
+    let (first, id) = resolved(PortSpace::Tcp, 1);
+    let _end = End::new(&id, QpType::Rc);
+    id.connect(&ConnParam::default()).unwrap();
+    let mut fd = [rustix::event::PollFd::new(&first, rustix::event::PollFlags::IN)];
+    let timeout = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
+    assert_eq!(rustix::event::poll(&mut fd, Some(&timeout)), Ok(1), "readable");
+    let second = EventChannel::new().unwrap();
+    id.migrate(&second);
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    assert_eq!(rustix::event::poll(&mut fd, Some(&now)), Ok(0), "no more");
+    assert_eq!(expect(&second, EventType::Rejected).id(), &id);
+    assert!(second.as_fd().try_clone_to_owned().is_ok());
+}
+
+#[test]
+fn many_connections_one_after_another() {
+    let (server_channel, _listener, port) = listener(PortSpace::Tcp);
+    let start = Instant::now();
+    for _ in 0..200 {
+        let (channel, client) = resolved(PortSpace::Tcp, port);
+        let client_end = End::new(&client, QpType::Rc);
+        client.connect(&ConnParam::default()).unwrap();
+        let server = expect(&server_channel, EventType::ConnectRequest).id().clone();
+        let server_end = End::new(&server, QpType::Rc);
+        server.accept(&ConnParam::default()).unwrap();
+        expect(&channel, EventType::Established);
+        expect(&server_channel, EventType::Established);
+        client_end.send(b"x");
+        assert_eq!(server_end.received(), b"x");
+        client.disconnect().unwrap();
+        expect(&server_channel, EventType::Disconnected);
+        server.disconnect().unwrap();
+        expect(&channel, EventType::Disconnected);
+        client.destroy();
+        server.destroy();
+    }
+    println!("200 connections in {:?}", start.elapsed());
+}
