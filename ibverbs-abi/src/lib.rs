@@ -13,7 +13,8 @@
 //!   Functions that `verbs.h` calls by pointers go into the tables of `context.rs`; NULL there is a
 //!   legal "not supported".
 //! * `call.rs`: each function has a return type that says how it tells errors (they differ from call
-//!   to call), and its body, run by `answer`, returns a `Result`. No panic gets out of it.
+//!   to call), and its body, run by `answer`, returns a `Result`. No panic gets out of it, and no
+//!   thread is cancelled in it; what may sleep does so outside, in `wait_for` (`descriptor.rs`).
 //! * `handles.rs`: what the program has pointers to. Calls off the data path look each pointer up,
 //!   so that one that is no good is an error; posting and polling do not.
 //! * What a call refuses is in the log in words: `URXE_LOG=debug`.

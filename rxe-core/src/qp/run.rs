@@ -102,6 +102,22 @@ mod tests {
     }
 
     #[test]
+    fn those_that_have_sums_are_the_first_ones() {
+        let mut buf = [0; 100];
+        let mut run = RunBuf::new(&mut buf, 4, 9, 16);
+        run.push_summed(16, 0x0403_0201);
+        run.push(16);
+        // Behind one without, whoever reads them would not find it.
+        run.push_summed(16, 0x0807_0605);
+        assert_eq!((run.count(), run.summed()), (4, 1));
+        assert_eq!((&buf[36..40], &buf[76..80]), (&[1, 2, 3, 4][..], &[0; 4][..]));
+        // Nor is there room for one in a smaller gap.
+        let mut run = RunBuf::new(&mut buf, 0, 9, 16);
+        run.push_summed(16, 1);
+        assert_eq!(run.summed(), 0);
+    }
+
+    #[test]
     fn the_number_of_packets_is_limited() {
         let mut buf = [0; 100];
         let mut run = RunBuf::new(&mut buf, 4, 2, 16);

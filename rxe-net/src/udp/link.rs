@@ -704,7 +704,7 @@ fn read_controls(
 mod tests {
     use std::time::Duration;
 
-    use rxe_core::path::Transmit;
+    use rxe_core::path::{Transmit, TransmitRun};
     use rxe_wire::Qpn;
 
     use super::*;
@@ -825,5 +825,21 @@ mod tests {
         batch.clear();
         fill(&mut batch, &link, own, 20, 4092);
         assert_eq!(lengths(&batch, 128), [15, 5], "64 KiB are the most");
+    }
+
+    #[test]
+    fn what_was_committed_as_one_run_leaves_in_messages_that_can_be_sent() {
+        let own = Gid::from_ip(crate::udp::test_address(1));
+        let path = Path::new(own, own);
+        let first = Transmit { len: 1036, path, dest_qpn: Qpn::new(0x05_0001) };
+        let run = TransmitRun { first, count: 100, last_len: first.len, summed: 0 };
+        let mut batch = TxBatch::new();
+        batch.commit_run(&run);
+        batch.commit_run(&run);
+        // 62 packets of 1040 bytes with their iCRCs are 64,480 of 65,507.
+        assert_eq!(run_length(&batch, 0, 128), 62);
+        assert_eq!(run_length(&batch, 90, 128), 62, "across two runs");
+        assert_eq!(run_length(&batch, 190, 128), 10);
+        assert_eq!(run_length(&batch, 90, 16), 16);
     }
 }
