@@ -4,9 +4,11 @@
 //! has a return type that says which way; its body gives a value or a [`Refused`], and [`answer`]
 //! makes the one of the other.
 //!
-//! A thread that is to be cancelled (`pthread_cancel(3)`) would end in the first system call that it
-//! makes here, with locks in its hands, and no Rust function may be left like that. So it ends after
-//! the call ([`Uncancelled`]). Only where programs sleep, may it end in the call (src/descriptor.rs).
+//! A thread that is to be cancelled (`pthread_cancel(3)`) would end in the first function of the C
+//! library that is a cancellation point, with locks in its hands, and no Rust function may be left
+//! like that. So it ends after the call ([`Uncancelled`]). Calls that are made for each packet do
+//! without that, since nothing in them is such a point: rxe-net makes its system calls itself. Only
+//! where programs sleep, may a thread end in the call (src/descriptor.rs).
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -296,13 +298,13 @@ pub(crate) fn answer<C: Convention>(
     }
 }
 
-/// As [`answer`], for calls that are made for each packet: whatever they refuse is an errno alone.
+/// As [`answer`], for calls that are made for each packet: whatever they refuse is an errno alone,
+/// and nothing in them may be a cancellation point.
 #[inline]
 pub(crate) fn answer_fast<C: Convention>(
     call: &'static str,
     body: impl FnOnce() -> Result<C::Value, c_int>,
 ) -> C {
-    let _uncancelled = Uncancelled::new();
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => C::done(value),
         Ok(Err(errno)) => C::failed(errno),

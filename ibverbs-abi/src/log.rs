@@ -1,6 +1,6 @@
 //! What the layers tell, on standard error, as `URXE_LOG` asks for it.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 use std::sync::Once;
 
 use tracing_subscriber::EnvFilter;
@@ -20,8 +20,8 @@ pub(crate) fn start() {
         };
         let started = tracing_subscriber::fmt()
             .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            .with_ansi(std::io::stderr().is_terminal())
+            .with_writer(|| StandardError)
+            .with_ansi(io::stderr().is_terminal())
             // Where standard error takes nothing, there is nobody to tell that to: an attempt to do
             // so there would end the thread.
             .log_internal_errors(false)
@@ -32,4 +32,21 @@ pub(crate) fn start() {
             tracing::error!(target: "rxe::abi", "{VARIABLE}={asked}: {error}");
         }
     });
+}
+
+/// Standard error. Each write is a system call, not the C library's function, which is a cancellation
+/// point (src/call.rs).
+struct StandardError;
+
+impl Write for StandardError {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let (fd, from, len) = (libc::STDERR_FILENO, text.as_ptr(), text.len());
+        // SAFETY: so many bytes are there, and they are only read.
+        let written = unsafe { libc::syscall(libc::SYS_write, fd, from, len) };
+        usize::try_from(written).map_err(|_| io::Error::last_os_error())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -95,3 +95,8 @@ fn signals_are_the_programs() {
 fn structs_of_older_headers() {
     run_alone("structs_of_older_headers", "older");
 }
+
+#[test]
+fn threads_that_call_at_once() {
+    run_alone("threads_that_call_at_once", "threads");
+}

@@ -125,7 +125,8 @@ impl Capture {
             claim(&file, path)?;
             file.set_len(0).map_err(failed)?;
         }
-        Self::with_writer(Box::new(file), path.display().to_string(), epoch).map_err(failed)
+        Self::with_writer(Box::new(Descriptor(file)), path.display().to_string(), epoch)
+            .map_err(failed)
     }
 
     /// A capture into anything that can be written to, such as memory.
@@ -239,6 +240,20 @@ impl State {
         }
         self.buffered = 0;
         self.buffer.clear();
+    }
+}
+
+/// A file that is written to by system calls, not by the C library's function: that is a
+/// cancellation point, and whoever writes has a shard's lock (see `udp/sys.rs`).
+struct Descriptor(File);
+
+impl Write for Descriptor {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(&self.0, bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

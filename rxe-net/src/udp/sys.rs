@@ -214,9 +214,10 @@ pub(crate) fn send_messages(fd: BorrowedFd<'_>, messages: &[OutMessage<'_>]) -> 
     // SAFETY: each of the first `messages.len()` headers points to the address and bytes of its
     // message, and to its own vector and control, all of which outlive the call; the kernel
     // reads through these pointers only, and writes to `msg_len` and `msg_flags` of `headers`.
-    let sent =
-        unsafe { libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), messages.len() as u32, 0) };
-    Ok(check(sent)? as usize)
+    let sent = unsafe {
+        libc::syscall(libc::SYS_sendmmsg, fd.as_raw_fd(), headers.as_mut_ptr(), messages.len(), 0)
+    };
+    count(sent)
 }
 
 fn send_message(fd: BorrowedFd<'_>, message: &OutMessage<'_>) -> io::Result<()> {
@@ -227,8 +228,8 @@ fn send_message(fd: BorrowedFd<'_>, message: &OutMessage<'_>) -> io::Result<()> 
     fill_header(&mut header, &mut vector, message, &mut control);
     // SAFETY: `header` points to the address and bytes of `message`, to `vector` and `control`,
     // all of which outlive the call; the kernel only reads through these pointers.
-    let sent = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const header, 0) };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let sent = unsafe { libc::syscall(libc::SYS_sendmsg, fd.as_raw_fd(), &raw const header, 0) };
+    count(sent).map(drop)
 }
 
 /// Points `header` at the parts of `message`, for sending: nothing is written through it.
@@ -342,16 +343,17 @@ impl RecvRing {
         (self.filled, self.dirty) = (0, self.headers.len().min(1));
         // SAFETY: each header points to a vector, an address and a control buffer of the lengths
         // that it states, which live in `self`, exclusively borrowed, as do the buffers.
-        let count = unsafe {
-            libc::recvmmsg(
+        let received = unsafe {
+            libc::syscall(
+                libc::SYS_recvmmsg,
                 fd.as_raw_fd(),
                 self.headers.as_mut_ptr(),
-                self.headers.len() as u32,
-                (libc::MSG_DONTWAIT | flags) as _,
-                std::ptr::null_mut(),
+                self.headers.len(),
+                libc::MSG_DONTWAIT | flags,
+                std::ptr::null_mut::<libc::timespec>(),
             )
         };
-        let count = check(count)? as usize;
+        let count = count(received)?;
         (self.filled, self.dirty) = (count, self.dirty.max(count));
         Ok(count)
     }
@@ -414,6 +416,14 @@ pub(crate) fn controls(bytes: &[u8]) -> impl Iterator<Item = Control<'_>> {
         rest = rest.get(len.next_multiple_of(CONTROL_ALIGN)..).unwrap_or_default();
         Some(Control { level, kind, data })
     })
+}
+
+/// What a system call has counted, that is made without the C library's function of its name.
+///
+/// Those that wait are cancellation points (pthreads(7)): a thread of a C program that is to be
+/// cancelled would end in the midst of them, with the shard's lock in its hands.
+fn count(result: libc::c_long) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
