@@ -216,10 +216,7 @@ unsafe extern "C" fn on_signal<const LEVEL: usize>(
     context: *mut c_void,
 ) {
     // SAFETY: the arguments are those of a signal handler.
-    let code = unsafe { (*info).si_code };
-    // What a program has sent, by kill or sigqueue, is no fault, wherever it arrives; nor is the
-    // hint that memory somewhere is going bad.
-    let is_fault = code > 0 && !(signal == libc::SIGBUS && code == libc::BUS_MCEERR_AO);
+    let is_fault = is_fault(signal, unsafe { (*info).si_code });
     // SAFETY: as above.
     if is_fault && unsafe { raw::recover(context) } {
         return;
@@ -227,6 +224,14 @@ unsafe extern "C" fn on_signal<const LEVEL: usize>(
     let Some(index) = SIGNALS.iter().position(|&other| other == signal) else { return };
     // SAFETY: as above.
     unsafe { hand_down(&PREVIOUS[index][LEVEL], is_fault, signal, info, context) }
+}
+
+/// Whether a signal of this code is about what its thread does.
+///
+/// What a program has sent, by kill or sigqueue, is no fault, wherever it arrives; nor is the hint
+/// that memory somewhere is going bad.
+fn is_fault(signal: c_int, code: c_int) -> bool {
+    code > 0 && !(signal == libc::SIGBUS && code == libc::BUS_MCEERR_AO)
 }
 
 /// Treats a signal as the kernel would, had the action before ours been there.
@@ -285,5 +290,24 @@ fn die_by_default(signal: c_int, is_fault: bool) {
         // blocked, if at all.
         // SAFETY: sends a signal to this thread, and is async-signal-safe.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), signal) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_what_the_kernel_says_of_the_thread_itself() {
+        let (segv, bus) = (libc::SIGSEGV, libc::SIGBUS);
+        // SEGV_MAPERR, SEGV_ACCERR, BUS_ADRALN, BUS_ADRERR, and what has no address.
+        for (signal, code) in [(segv, 1), (segv, 2), (bus, 1), (bus, 2), (segv, libc::SI_KERNEL)] {
+            assert!(is_fault(signal, code), "signal {signal}, code {code}");
+        }
+        assert!(is_fault(bus, libc::BUS_MCEERR_AR), "the memory that it reads is bad");
+        assert!(!is_fault(bus, libc::BUS_MCEERR_AO), "some other memory is");
+        for code in [libc::SI_USER, libc::SI_QUEUE, libc::SI_TKILL, libc::SI_TIMER] {
+            assert!(!is_fault(segv, code) && !is_fault(bus, code), "code {code}");
+        }
     }
 }
