@@ -8,9 +8,6 @@ use crate::handles::live;
 use crate::memory::{get, put};
 use crate::types::{ibv_context, ibv_values_ex};
 
-/// Its rate: it counts nanoseconds.
-pub(crate) const CLOCK_KHZ: u64 = 1_000_000;
-
 /// `IBV_VALUES_MASK_RAW_CLOCK`.
 const RAW_CLOCK: u32 = 1;
 

@@ -13,7 +13,7 @@ use ibverbs_api::{DeviceAttr, Limits, OpenOptions};
 use crate::ah::Ah;
 use crate::call::{Convention, Count, MinusOne, Pointer, Positive, Refused, answer};
 use crate::channel::Channel;
-use crate::clock::{CLOCK_KHZ, query_rt_values};
+use crate::clock::query_rt_values;
 use crate::cq::{Cq, modify_cq};
 use crate::cq_ex::create_cq_ex;
 use crate::descriptor::let_block;
@@ -347,72 +347,36 @@ unsafe extern "C" fn query_device_ex(
         attributes.orig_attr = device_attr(&facade);
         attributes.phys_port_cnt_ex = facade.phys_port_cnt.into();
         attributes.max_dm_size = facade.limits.max_dm_size;
+        let on_demand = &facade.on_demand;
         attributes.odp_caps = ibv_odp_caps {
-            general_caps: on_demand::SUPPORT | on_demand::SUPPORT_IMPLICIT,
+            general_caps: ODP_SUPPORT | if on_demand.implicit { ODP_SUPPORT_IMPLICIT } else { 0 },
             per_transport_caps: ibv_odp_transport_caps {
-                rc_odp_caps: on_demand::RELIABLE,
-                uc_odp_caps: on_demand::SEND | on_demand::RECV | on_demand::WRITE,
-                ud_odp_caps: on_demand::SEND | on_demand::RECV | on_demand::SRQ_RECV,
+                rc_odp_caps: on_demand.rc.bits(),
+                uc_odp_caps: on_demand.uc.bits(),
+                ud_odp_caps: on_demand.ud.bits(),
             },
         };
-        attributes.xrc_odp_caps = on_demand::RELIABLE;
-        attributes.completion_timestamp_mask = u64::MAX;
-        attributes.hca_core_clock = CLOCK_KHZ;
-        attributes.cq_mod_caps =
-            ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
+        attributes.xrc_odp_caps = on_demand.xrc.bits();
+        attributes.completion_timestamp_mask = facade.timestamp_mask;
+        attributes.hca_core_clock = facade.clock_khz;
+        attributes.cq_mod_caps = ibv_cq_moderation_caps {
+            max_cq_count: facade.max_moderation_count,
+            max_cq_period: facade.max_moderation_period_us,
+        };
         // SAFETY: the program says how much room there is.
         unsafe { put_sized(attr, attributes, attr_size) }
     })
 }
 
-/// Which accesses memory need not be pinned for: it never is (docs/memory.md). Bits of
-/// `enum ibv_odp_general_caps` and `enum ibv_odp_transport_cap_bits`.
-mod on_demand {
-    pub(super) const SUPPORT: u64 = 1;
-    pub(super) const SUPPORT_IMPLICIT: u64 = 1 << 1;
-
-    pub(super) const SEND: u32 = 1;
-    pub(super) const RECV: u32 = 1 << 1;
-    pub(super) const WRITE: u32 = 1 << 2;
-    pub(super) const READ: u32 = 1 << 3;
-    pub(super) const ATOMIC: u32 = 1 << 4;
-    pub(super) const SRQ_RECV: u32 = 1 << 5;
-    pub(super) const RELIABLE: u32 = SEND | RECV | WRITE | READ | ATOMIC | SRQ_RECV;
-}
-
-/// Bits of `device_cap_flags` (`enum ibv_device_cap_flags`).
-mod capability {
-    pub(super) const CURR_QP_STATE_MOD: u32 = 1 << 7;
-    pub(super) const SYS_IMAGE_GUID: u32 = 1 << 11;
-    pub(super) const RC_RNR_NAK_GEN: u32 = 1 << 12;
-    pub(super) const SRQ_RESIZE: u32 = 1 << 13;
-    pub(super) const MEM_WINDOW: u32 = 1 << 17;
-    pub(super) const XRC: u32 = 1 << 20;
-    pub(super) const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
-    pub(super) const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
-}
-
-/// What the device and its calls here can do.
-const CAPABILITIES: u32 = capability::CURR_QP_STATE_MOD
-    | capability::SYS_IMAGE_GUID
-    | capability::RC_RNR_NAK_GEN
-    | capability::SRQ_RESIZE
-    | capability::MEM_WINDOW
-    | capability::XRC
-    | capability::MEM_MGT_EXTENSIONS
-    | capability::MEM_WINDOW_TYPE_2B;
+/// `IBV_ODP_SUPPORT` and `IBV_ODP_SUPPORT_IMPLICIT`: memory need not be pinned, and never is
+/// (docs/memory.md).
+const ODP_SUPPORT: u64 = 1;
+const ODP_SUPPORT_IMPLICIT: u64 = 1 << 1;
 
 /// The largest capacity that a C program can be told.
 fn int(value: impl TryInto<c_int>) -> c_int {
     value.try_into().unwrap_or(c_int::MAX)
 }
-
-/// `IBV_ATOMIC_HCA`, as Linux's software device has it. Atomics are more than that, the processor's
-/// own (`IBV_ATOMIC_GLOB`), but UCX 1.13 would take them for atomics of PCI then, and use none.
-const ATOMIC_CAP: u32 = 1;
-
-/// Of nobody, as Linux's driver has it: programs take 0 for a device that has not answered.
-const VENDOR_ID: u32 = 0xff_ffff;
 
 fn device_attr(facade: &DeviceAttr) -> ibv_device_attr {
     let limits: &Limits = &facade.limits;
@@ -421,10 +385,12 @@ fn device_attr(facade: &DeviceAttr) -> ibv_device_attr {
         sys_image_guid: facade.sys_image_guid.to_be(),
         max_mr_size: facade.max_mr_size,
         page_size_cap: facade.page_size_cap,
-        vendor_id: VENDOR_ID,
+        vendor_id: facade.vendor_id,
+        vendor_part_id: facade.vendor_part_id,
+        hw_ver: facade.hw_ver,
         max_qp: int(limits.max_qp),
         max_qp_wr: int(limits.max_qp_wr),
-        device_cap_flags: CAPABILITIES,
+        device_cap_flags: facade.capabilities.bits(),
         max_sge: int(limits.max_sge),
         max_sge_rd: int(limits.max_sge),
         max_cq: int(limits.max_cq),
@@ -435,7 +401,7 @@ fn device_attr(facade: &DeviceAttr) -> ibv_device_attr {
         max_qp_rd_atom: int(limits.max_qp_rd_atom),
         max_res_rd_atom: int(u64::from(limits.max_qp_rd_atom) * u64::from(limits.max_qp)),
         max_qp_init_rd_atom: int(limits.max_qp_init_rd_atom),
-        atomic_cap: ATOMIC_CAP,
+        atomic_cap: facade.atomic_cap as u32,
         max_mcast_grp: int(limits.max_mcast_grp),
         max_mcast_qp_attach: int(limits.max_mcast_qp_attach),
         max_total_mcast_qp_attach: int(

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use ibverbs_api::{PortAttr, PortState};
+use ibverbs_api::PortAttr;
 
 use crate::call::{Count, MinusOne, Positive, Refused, answer};
 use crate::context::Context;
@@ -13,16 +13,8 @@ use crate::types::{ibv_context, ibv_port_attr};
 /// Bytes of the struct that programs had before `port_cap_flags2` (`_compat_ibv_port_attr`).
 const COMPAT_SIZE: usize = 48;
 
-/// `IBV_PORT_CM_SUP` and `IBV_PORT_IP_BASED_GIDS`.
-const CAPABILITIES: u32 = 1 << 16 | 1 << 26;
 /// `IBV_QPF_GRH_REQUIRED`: addresses are GIDs.
 const GRH_REQUIRED: u8 = 1;
-/// One lane of 10 Gb/s: what Linux says of interfaces that have no speed of their own, as veth.
-const WIDTH_1X: u8 = 1;
-const SPEED_FDR10: u8 = 8;
-/// Physical states of the specification (volume 1, PortInfo): LinkUp, Polling.
-const LINK_UP: u8 = 5;
-const POLLING: u8 = 2;
 
 fn port_attr(facade: &PortAttr) -> ibv_port_attr {
     ibv_port_attr {
@@ -30,16 +22,16 @@ fn port_attr(facade: &PortAttr) -> ibv_port_attr {
         max_mtu: facade.max_mtu as u32,
         active_mtu: facade.active_mtu as u32,
         gid_tbl_len: c_int::try_from(facade.gid_tbl_len).unwrap_or(c_int::MAX),
-        port_cap_flags: CAPABILITIES,
+        port_cap_flags: facade.capabilities.bits(),
         max_msg_sz: facade.max_msg_sz,
         pkey_tbl_len: facade.pkey_tbl_len,
         lid: facade.lid,
-        max_vl_num: 1,
-        active_width: WIDTH_1X,
-        active_speed: SPEED_FDR10,
-        phys_state: if facade.state == PortState::Active { LINK_UP } else { POLLING },
+        max_vl_num: facade.max_vl_num,
+        active_width: facade.active_width as u8,
+        active_speed: facade.active_speed as u8,
+        phys_state: facade.phys_state as u8,
         link_layer: facade.link_layer as u8,
-        flags: GRH_REQUIRED,
+        flags: if facade.grh_required { GRH_REQUIRED } else { 0 },
         ..ibv_port_attr::zeroed()
     }
 }

@@ -17,11 +17,15 @@ use rxe_core::mem::AllocDmError;
 use rxe_core::qp::Mtu;
 use rxe_core::wq::MAX_MESSAGE;
 use rxe_core::xrc::OpenXrcdError;
+use rxe_net::host::link_speed;
 use rxe_net::link::LinkCounters;
 use rxe_net::runtime::{Clock, EventFd, OpenLink, Runner, UdpLinks};
 use rxe_wire::PKey;
 
-use crate::attr::{AtomicCap, DeviceAttr, LinkLayer, PortAttr, PortState};
+use crate::attr::{
+    AtomicCap, DeviceAttr, DeviceCapFlags, LinkLayer, OnDemandCaps, PhysState, PortAttr,
+    PortCapFlags, PortState, link_rate,
+};
 use crate::channel::CompletionChannel;
 use crate::cq::{CompletionQueue, CqOptions};
 use crate::device::{Device, OpenOptions, active_mtu};
@@ -33,6 +37,10 @@ use crate::xrc::XrcDomain;
 
 /// The largest number of shards of a context.
 const SHARDS_MAX: usize = 64;
+/// No vendor.
+const VENDOR_ID: u32 = 0xff_ffff;
+/// The rate of [`Context::clock_nanos`].
+const CLOCK_KHZ: u64 = 1_000_000;
 /// The exponent of the ACK delay that Linux's driver reports.
 const LOCAL_CA_ACK_DELAY: u8 = 15;
 
@@ -137,14 +145,22 @@ impl Context {
             fw_ver: env!("CARGO_PKG_VERSION").to_owned(),
             node_guid: guid,
             sys_image_guid: guid,
+            vendor_id: VENDOR_ID,
+            vendor_part_id: 0,
+            hw_ver: 0,
+            capabilities: DeviceCapFlags::all(),
             max_mr_size: u64::MAX,
             page_size_cap: 0xffff_f000,
             phys_port_cnt: 1,
             max_pkeys: 1,
             local_ca_ack_delay: LOCAL_CA_ACK_DELAY,
-            // The engine uses the processor's own atomics (rxe-core, `mem/shared.rs`).
-            atomic_cap: AtomicCap::Global,
+            atomic_cap: AtomicCap::Device,
             num_comp_vectors: self.inner.runners.len(),
+            on_demand: OnDemandCaps::ALL,
+            timestamp_mask: u64::MAX,
+            clock_khz: CLOCK_KHZ,
+            max_moderation_count: u16::MAX,
+            max_moderation_period_us: u16::MAX,
             limits: *self.inner.core.limits(),
         }
     }
@@ -161,8 +177,14 @@ impl Context {
     /// [`QueryError::Port`] when there is no such port.
     pub fn query_port(&self, port: u8) -> Result<PortAttr, QueryError> {
         let found = self.port(port)?;
+        let (active_width, active_speed) =
+            link_rate(link_speed(&self.inner.device.interface().name));
+        let (state, phys_state) = match found.is_active() {
+            true => (PortState::Active, PhysState::LinkUp),
+            false => (PortState::Down, PhysState::Polling),
+        };
         Ok(PortAttr {
-            state: if found.is_active() { PortState::Active } else { PortState::Down },
+            state,
             max_mtu: Mtu::M4096,
             active_mtu: found.active_mtu(),
             gid_tbl_len: found.gids.read().capacity(),
@@ -170,6 +192,12 @@ impl Context {
             pkey_tbl_len: 1,
             lid: 0,
             link_layer: LinkLayer::Ethernet,
+            capabilities: PortCapFlags::all(),
+            grh_required: true,
+            max_vl_num: 1,
+            active_width,
+            active_speed,
+            phys_state,
         })
     }
 

@@ -117,7 +117,10 @@ mod td;
 mod xrc;
 
 pub use ah::AddressHandle;
-pub use attr::{AtomicCap, DeviceAttr, LinkLayer, PortAttr, PortState};
+pub use attr::{
+    AtomicCap, DeviceAttr, DeviceCapFlags, LinkLayer, LinkSpeed, LinkWidth, OnDemandCaps,
+    OnDemandOps, PhysState, PortAttr, PortCapFlags, PortState,
+};
 pub use channel::CompletionChannel;
 pub use context::Context;
 pub use cq::{CompletionQueue, CqOptions};

@@ -31,6 +31,13 @@ fn query_device() {
     assert_eq!(attr.num_comp_vectors, 3);
     assert_eq!(attr.limits.max_mr, 77);
     assert!(attr.max_mr_size >= 1 << 40);
+    assert_eq!(attr.vendor_id, 0xff_ffff, "Linux's own says so too");
+    assert_eq!(attr.capabilities.bits(), 0x0132_3880);
+    assert_eq!(attr.atomic_cap as u32, 1, "IBV_ATOMIC_HCA");
+    assert!(attr.on_demand.rc.is_all() && !attr.on_demand.ud.contains(OnDemandOps::READ));
+    let before = Context::clock_nanos();
+    std::thread::sleep(std::time::Duration::from_millis(1));
+    assert!(Context::clock_nanos() - before >= attr.clock_khz, "ticks of a millisecond");
 }
 
 #[test]
@@ -45,6 +52,10 @@ fn query_port() {
     assert_eq!(attr.lid, 0);
     assert_eq!(attr.link_layer, LinkLayer::Ethernet);
     assert!(attr.gid_tbl_len >= 16);
+    assert_eq!(attr.capabilities.bits(), 0x0401_0000);
+    assert_eq!((attr.phys_state, attr.grh_required), (PhysState::LinkUp, true));
+    let rate = (attr.active_width, attr.active_speed);
+    assert_eq!(rate, (LinkWidth::X1, LinkSpeed::Sdr), "lo has no speed");
     for port in [0, 2, 255] {
         let error = context.query_port(port).unwrap_err();
         assert_eq!(error, QueryError::Port { port, ports: 1 });

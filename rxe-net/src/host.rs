@@ -92,6 +92,12 @@ pub fn interface(name: &str) -> Result<InterfaceInfo, HostError> {
     }
 }
 
+/// The speed in Mb/s of an interface of this network namespace; `None` where its link has none, as
+/// `lo`, does not tell it, or is not there.
+pub fn link_speed(name: &str) -> Option<u32> {
+    InterfaceRequests::new().and_then(|requests| requests.speed(name)).ok().flatten()
+}
+
 /// Bytes of the longest headers around a payload: GRH 40, UDP 8, BTH 12, XRCETH 4, AtomicETH 28,
 /// iCRC 4 (facts.md section 3, "MTU"; the same for every encapsulation, as in Linux).
 const HEADERS_MAX: u32 = 40 + 8 + 12 + 4 + 28 + 4;

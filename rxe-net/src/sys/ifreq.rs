@@ -1,4 +1,4 @@
-//! The `SIOCGIF*` requests of netdevice(7): what the host knows of an interface, by name.
+//! The `SIOCGIF*` requests of netdevice(7), and that of ethtool: what the host knows of an interface, by name.
 //!
 //! Not from `/sys/class/net`: sysfs shows the network namespace that it was mounted in, which is
 //! another than ours after `ip netns exec` without a fresh mount, or after `setns(2)`.
@@ -12,6 +12,28 @@ use std::os::unix::net::UnixDatagram;
 const ARPHRD_ETHER: u16 = 1;
 /// `ARPHRD_LOOPBACK` of `<net/if_arp.h>`: the interface is `lo`, of address zero.
 const ARPHRD_LOOPBACK: u16 = 772;
+
+/// `SIOCETHTOOL` of `<linux/sockios.h>`, and its question about the link (`ETHTOOL_GSET` of
+/// `<linux/ethtool.h>`).
+const SIOCETHTOOL: libc::Ioctl = 0x8946;
+const ETHTOOL_GSET: u32 = 1;
+
+/// `struct ethtool_cmd`: the question, and the speed in two halves.
+#[repr(C)]
+#[derive(Default)]
+struct EthtoolCmd {
+    cmd: u32,
+    supported: u32,
+    advertising: u32,
+    speed: u16,
+    settings: [u8; 6],
+    packets: [u32; 2],
+    speed_hi: u16,
+    crossover: [u8; 2],
+    rest: [u32; 3],
+}
+
+const _: () = assert!(size_of::<EthtoolCmd>() == 44);
 
 /// Asks about interfaces of the network namespace that it was made in.
 #[derive(Debug)]
@@ -52,11 +74,26 @@ impl InterfaceRequests {
         Ok(Some([a, b, c, d, e, f]))
     }
 
+    /// The speed in Mb/s, if the link has one and tells (`SIOCETHTOOL`): `lo` does not.
+    pub(crate) fn speed(&self, name: &str) -> io::Result<Option<u32>> {
+        let mut request = request_for(name)?;
+        let mut asked = EthtoolCmd { cmd: ETHTOOL_GSET, ..EthtoolCmd::default() };
+        request.ifr_ifru.ifru_data = (&raw mut asked).cast();
+        match self.ioctl(SIOCETHTOOL, &mut request) {
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(None),
+            done => done?,
+        }
+        let speed = u32::from(asked.speed_hi) << 16 | u32::from(asked.speed);
+        // A link that is down does not know: all ones, of 16 bits by old drivers.
+        Ok(Some(speed).filter(|speed| ![0, 0xffff, u32::MAX].contains(speed)))
+    }
+
     fn ioctl(&self, code: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
         #[allow(unsafe_code)]
         // SAFETY: `request` is an exclusive reference to a whole `ifreq` for the time of the call.
-        // The two codes passed here read `ifr_name` (ended by a NUL, see `request_for`) and write
-        // into `ifr_ifru`, never past the structure. The descriptor is open: `self` owns it.
+        // The codes passed here read `ifr_name` (ended by a NUL, see `request_for`) and write into
+        // `ifr_ifru`, never past the structure; that of ethtool reads and writes the structure that
+        // `ifru_data` points to, which its caller has whole for as long. The descriptor is open: `self` owns it.
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), code, &raw mut *request) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -93,6 +130,7 @@ mod tests {
         let requests = InterfaceRequests::new().expect("a socket");
         assert!(requests.mtu("lo").expect("lo is there") >= 1280);
         assert_eq!(requests.mac("lo").expect("lo is there"), Some([0; 6]));
+        assert_eq!(requests.speed("lo").expect("lo is there"), None);
     }
 
     #[test]
@@ -101,7 +139,7 @@ mod tests {
         for name in ["", "lo\0", "a-name-much-too-long", "nosuchif"] {
             let error = requests.mtu(name).expect_err("no such interface");
             assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "{name}");
-            assert!(requests.mac(name).is_err());
+            assert!(requests.mac(name).is_err() && requests.speed(name).is_err());
         }
     }
 }

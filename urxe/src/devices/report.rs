@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use bitflags::Flags;
 use ibverbs_api::{
     AtomicCap, CongestionConfig, Context, Device, DeviceAttr, GidEntry, Limits, LinkOptions, Mtu,
-    OpenOptions, PortAttr, PortState,
+    OpenOptions, PhysState, PortAttr, PortState,
 };
 use serde_json::{Map, Value, json};
 
@@ -150,6 +151,12 @@ fn hex(name: &'static str, value: u64) -> Field {
     with_text(name, value, format!("{value:#x}"))
 }
 
+/// Flags: their number, and their names.
+fn flags<F: Flags<Bits = u32>>(name: &'static str, flags: F) -> Field {
+    let names: Vec<_> = flags.iter_names().map(|(name, _)| name).collect();
+    with_text(name, flags.bits(), format!("{:#x} ({})", flags.bits(), names.join(" ")))
+}
+
 /// A GUID, as four groups of four digits in both forms.
 fn guid(name: &'static str, guid: u64) -> Field {
     let groups = [48, 32, 16, 0].map(|shift: u32| format!("{:04x}", (guid >> shift) & 0xffff));
@@ -170,9 +177,13 @@ fn device_fields(device: &Device, attr: &DeviceAttr) -> Vec<Field> {
         field("fw_ver", fw_ver.as_str()),
         guid("node_guid", *node_guid),
         guid("sys_image_guid", *sys_image_guid),
+        with_text("vendor_id", attr.vendor_id, format!("{:#06x}", attr.vendor_id)),
+        field("vendor_part_id", attr.vendor_part_id),
+        hex("hw_ver", attr.hw_ver.into()),
         field("phys_port_cnt", attr.phys_port_cnt),
         hex("max_mr_size", *max_mr_size),
         hex("page_size_cap", *page_size_cap),
+        flags("device_cap_flags", attr.capabilities),
     ];
     fields.extend(limit_fields(&attr.limits));
     fields.extend([
@@ -180,6 +191,15 @@ fn device_fields(device: &Device, attr: &DeviceAttr) -> Vec<Field> {
         field("max_pkeys", attr.max_pkeys),
         field("local_ca_ack_delay", attr.local_ca_ack_delay),
         field("num_comp_vectors", attr.num_comp_vectors),
+        field("odp_implicit", attr.on_demand.implicit),
+        flags("rc_odp_caps", attr.on_demand.rc),
+        flags("uc_odp_caps", attr.on_demand.uc),
+        flags("ud_odp_caps", attr.on_demand.ud),
+        flags("xrc_odp_caps", attr.on_demand.xrc),
+        hex("completion_timestamp_mask", attr.timestamp_mask),
+        with_text("hca_core_clock", attr.clock_khz, format!("{} kHz", attr.clock_khz)),
+        field("max_cq_count", attr.max_moderation_count),
+        field("max_cq_period", attr.max_moderation_period_us),
     ]);
     fields
 }
@@ -234,6 +254,12 @@ fn port_fields(attr: &PortAttr) -> Vec<Field> {
         PortState::Down => "PORT_DOWN",
         PortState::Active => "PORT_ACTIVE",
     };
+    let phys = match attr.phys_state {
+        PhysState::Polling => "POLLING",
+        PhysState::LinkUp => "LINK_UP",
+    };
+    let lanes = attr.active_width.lanes();
+    let speed = f64::from(attr.active_speed.tenths()) / 10.0;
     // The number in brackets is that of `enum ibv_mtu`.
     let mtu =
         |name, mtu: Mtu| with_text(name, mtu.bytes(), format!("{} ({})", mtu.bytes(), mtu as u32));
@@ -246,6 +272,11 @@ fn port_fields(attr: &PortAttr) -> Vec<Field> {
         hex("max_msg_sz", attr.max_msg_sz.into()),
         field("pkey_tbl_len", attr.pkey_tbl_len),
         field("gid_tbl_len", attr.gid_tbl_len),
+        flags("port_cap_flags", attr.capabilities),
+        field("max_vl_num", attr.max_vl_num),
+        with_text("active_width", lanes, format!("{lanes}X ({})", attr.active_width as u8)),
+        with_text("active_speed", speed, format!("{speed:.1} Gbps ({})", attr.active_speed as u8)),
+        with_text("phys_state", phys, format!("{phys} ({})", attr.phys_state as u8)),
     ]
 }
 
