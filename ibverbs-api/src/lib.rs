@@ -148,8 +148,8 @@ pub use rxe_core::error::{CreateQpError, ModifyQpError};
 pub use rxe_core::event::AsyncEvent;
 pub use rxe_core::mem::{
     AccessFlags, Advice, AdviseMrError, AllocDmError, Backing, CatchFaultsError, DmaBuf, Fault,
-    IntoBacking, MapMrError, MwBind, MwType, PAGE_SIZE, RegMrError, ReregMrError, UserMemory,
-    catch_faults,
+    IntoBacking, MapMrError, MwBind, MwType, OutOfMemory, PAGE_SIZE, RegMrError, ReregMrError,
+    UserMemory, catch_faults,
 };
 pub use rxe_core::multicast::{MULTICAST_QPN, MulticastError};
 pub use rxe_core::qp::{

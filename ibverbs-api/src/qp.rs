@@ -1,7 +1,7 @@
 //! Queue pairs.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use gid_table::Gid;
 use rxe_core::counters::CounterValues;
@@ -240,6 +240,11 @@ impl QueuePair {
     /// Whether every send request completes in the queue, signaled or not (`sq_sig_all`).
     pub fn signals_all(&self) -> bool {
         self.core.init().signal_all
+    }
+
+    /// The engine's part of it, which goes when the queue pair is destroyed.
+    pub(crate) fn weak_core(&self) -> Weak<CorePair> {
+        Arc::downgrade(&self.core)
     }
 
     /// The context that it belongs to.

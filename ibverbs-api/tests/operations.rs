@@ -201,6 +201,42 @@ fn a_binding_that_cannot_be_completes_with_an_error() {
 }
 
 #[test]
+fn a_window_can_be_bound_after_a_binding_that_failed_or_was_flushed() {
+    let setup = Setup::default();
+    let (one, two) = pair(&setup);
+    let from = one.register(8);
+    from.buffer().write_at(0, &[5; 8]).unwrap();
+    let no_windows = two.pd.register(DmaBuf::zeroed(64), ALL).unwrap();
+    let region = two.pd.register(DmaBuf::zeroed(64), ALL | AccessFlags::MW_BIND).unwrap();
+    let window = two.pd.alloc_mw(MwType::Type1).unwrap();
+    let first = window.rkey();
+    let bad = no_windows.window(0..8, AccessFlags::REMOTE_WRITE);
+    let good = region.window(0..8, AccessFlags::REMOTE_WRITE);
+    // The first fails, and the second is flushed.
+    two.qp.bind_mw(&window, 1, SendFlags::SIGNALED, bad).unwrap();
+    two.qp.bind_mw(&window, 2, SendFlags::SIGNALED, good).unwrap();
+    let statuses = [(); 2].map(|()| two.cq.wait_one(LONG).unwrap().status);
+    assert_eq!(statuses, [WcStatus::MwBindErr, WcStatus::WrFlushErr]);
+    assert_eq!(window.rkey(), first, "it is as it was");
+
+    for qp in [&one.qp, &two.qp] {
+        let reset = QpAttr { state: QpState::Reset, ..QpAttr::default() };
+        qp.modify(&reset, QpAttrMask::STATE).unwrap();
+    }
+    connect(&setup, (&one.context, &one.qp), (&two.context, &two.qp));
+    // Two in a row: the second begins where the first will end.
+    two.qp.bind_mw(&window, 3, SendFlags::SIGNALED, good).unwrap();
+    let rkey = two.qp.bind_mw(&window, 4, SendFlags::SIGNALED, good).unwrap();
+    two.done();
+    two.done();
+    assert_eq!(window.rkey(), rkey);
+    let remote = RemoteAddr { addr: region.addr(), rkey };
+    one.post(5, SendOp::Write { remote, imm: None }, &[from.sge(0..8)]);
+    one.done();
+    assert_eq!(read(region.buffer(), 0, 8), [5; 8]);
+}
+
+#[test]
 fn regions_are_changed_in_place() {
     let (one, two) = pair(&Setup::default());
     let from = one.register(64);

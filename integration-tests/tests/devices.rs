@@ -36,6 +36,12 @@ fn devices_are_told_as_the_host_has_them() {
             format!("\tinterface:\t\t\t{INTERFACE}\n"),
             "\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n".to_owned(),
             "\t\t\tactive_mtu:\t\t4096 (5)\n".to_owned(),
+            // A veth says that it has 10 Gb/s.
+            "\t\t\tactive_width:\t\t1X (1)\n".to_owned(),
+            "\t\t\tactive_speed:\t\t10.0 Gbps (8)\n".to_owned(),
+            "\t\t\tphys_state:\t\tLINK_UP (5)\n".to_owned(),
+            "\tvendor_id:\t\t\t0xffffff\n".to_owned(),
+            "\tatomic_cap:\t\t\tATOMIC_HCA (1)\n".to_owned(),
             format!("GID[  {}]:\t\t{ipv4}, RoCE v2\n", found["index"]),
         ] {
             assert!(text.contains(&line), "{line:?} is not in:\n{text}");

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use integration_tests::{compile, run_under, start_under, urxe_run};
+use rustix::fs::{XattrFlags, setxattr};
 use testkit::binary::urxe_binary;
 use testkit::netns::{Namespace, with_namespaces};
 use testkit::process::{self, Finished, is_installed};
@@ -120,6 +121,39 @@ fn a_privileged_program_is_told() {
     // Without the group's right to execute it, the bit means another thing (inode(7)).
     make_executable(&program, 0o2705);
     assert_eq!(run_under([&program]).unwrap().status.code(), Some(3));
+}
+
+/// A file's capabilities, as the kernel keeps them (`struct vfs_cap_data`, version 2): that to take
+/// ports below 1024, at once.
+fn file_capabilities() -> [u8; 20] {
+    const VERSION_2_AND_EFFECTIVE: u32 = 0x0200_0001;
+    const NET_BIND_SERVICE: u32 = 1 << 10;
+    let words = [VERSION_2_AND_EFFECTIVE, NET_BIND_SERVICE, 0, 0, 0];
+    let mut bytes = [0; 20];
+    for (to, word) in bytes.chunks_exact_mut(4).zip(words) {
+        to.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn a_program_with_file_capabilities_is_told() {
+    let scratch = Scratch::new("run-capabilities").unwrap();
+    let Some(program) = compile(&scratch, "capable", MAIN, &[]).unwrap() else { return };
+    let name = "security.capability";
+    if setxattr(&program, name, &file_capabilities(), XattrFlags::empty()).is_err() {
+        eprintln!("left out: only root may give a file capabilities, where files have attributes");
+        return;
+    }
+    // Root has them all: then it is a program as any other.
+    assert_eq!(run_under([&program]).unwrap().status.code(), Some(3));
+    // Another user need not be able to reach the command where cargo has put it.
+    let command = scratch.file("urxe");
+    fs::copy(urxe_binary(), &command).unwrap();
+    let mut run = Command::new(command);
+    run.arg("run").arg(&program).uid(NOBODY).gid(NOBODY).current_dir("/");
+    let seen = process::run("urxe run", &mut run, LIMIT).unwrap();
+    assert_refused(&seen, 126, &["capable has file capabilities", "getcap", "LD_LIBRARY_PATH"]);
 }
 
 #[test]

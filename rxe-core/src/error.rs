@@ -43,8 +43,14 @@ pub enum CreateQpError {
     /// The device is lost, or it is that of the process that this one was forked from.
     #[error("the device is lost, or was opened before this process was forked: open it here")]
     DeviceLost,
-    /// There is no such port, or QP1 of it is in use.
-    #[error("port {port} has no QP1 to give: it does not exist, or somebody has it already")]
+    /// QP1 is asked for of a port that there is not.
+    #[error("there is no port {port} to have QP1 of: ports count from 1")]
+    NoPort {
+        /// What was asked for.
+        port: u8,
+    },
+    /// QP1 of the port is in use.
+    #[error("QP1 of port {port} is in use: somebody has it already")]
     NoGsi {
         /// What was asked for.
         port: u8,
@@ -64,6 +70,7 @@ impl CreateQpError {
             Self::Missing { .. }
             | Self::XrcSrq { .. }
             | Self::Capacity { .. }
+            | Self::NoPort { .. }
             | Self::OtherContext { .. } => EINVAL,
             Self::DeviceLost => EIO,
             Self::NoGsi { .. } => EBUSY,

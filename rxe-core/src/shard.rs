@@ -151,8 +151,10 @@ impl Shard {
         let port_num = init.port_num;
         let is_gsi = init.qp_type == QpType::Gsi;
         if is_gsi {
-            let exists = self.device.port(port_num).is_some();
-            if !exists || self.gsi.is_some() || !self.device.take_gsi(port_num) {
+            if self.device.port(port_num).is_none() {
+                return Err(CreateQpError::NoPort { port: port_num });
+            }
+            if self.gsi.is_some() || !self.device.take_gsi(port_num) {
                 return Err(CreateQpError::NoGsi { port: port_num });
             }
         }

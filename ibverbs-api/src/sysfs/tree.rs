@@ -10,8 +10,10 @@ use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 use gid_table::Gid;
+use rxe_net::host::link_speed;
 use rxe_wire::PKey;
 
+use crate::attr::{LinkSpeed, LinkWidth, PortCapFlags, link_rate};
 use crate::device::Device;
 
 /// The version of the kernel's verbs interface that libibverbs looks for
@@ -19,9 +21,6 @@ use crate::device::Device;
 const VERBS_ABI_VERSION: u32 = 6;
 /// The version of the interface of rdma_rxe's provider (`RXE_UVERBS_ABI_VERSION`).
 const PROVIDER_ABI_VERSION: u32 = 2;
-/// What rdma_rxe says that a port can do: there is a communication manager
-/// (`RXE_PORT_PORT_CAP_FLAGS`).
-const PORT_CAP_FLAGS: u32 = 1 << 16;
 
 /// The name of the kernel's interface to the device at `index` of the list of devices
 /// (`ibv_device.dev_name`): `uverbs<index>`.
@@ -125,8 +124,9 @@ impl Tree {
         self.file(folder.join("state"), state);
         self.file(folder.join("phys_state"), physical);
         self.file(folder.join("link_layer"), "Ethernet");
-        self.file(folder.join("rate"), "10 Gb/sec (1X FDR10)");
-        self.file(folder.join("cap_mask"), format_args!("{PORT_CAP_FLAGS:#010x}"));
+        self.file(folder.join("rate"), rate_text(link_rate(link_speed(&device.interface().name))));
+        let can = PortCapFlags::all().bits();
+        self.file(folder.join("cap_mask"), format_args!("{can:#010x}"));
         for (name, value) in [("lid", "0x0"), ("sm_lid", "0x0")] {
             self.file(folder.join(name), value);
         }
@@ -145,6 +145,19 @@ impl Tree {
     fn file(&mut self, path: impl Into<PathBuf>, text: impl std::fmt::Display) {
         self.nodes.insert(path.into(), Node::File(format!("{text}\n")));
     }
+}
+
+/// Width and speed as sysfs writes them (`rate_show` of Linux): the sum, and what it is made of.
+fn rate_text((width, speed): (LinkWidth, LinkSpeed)) -> String {
+    let (lanes, tenths) = (width.lanes(), width.lanes() * speed.tenths());
+    let half = if tenths % 10 == 5 { ".5" } else { "" };
+    let name = match speed {
+        LinkSpeed::Sdr => " SDR",
+        LinkSpeed::Ddr => " DDR",
+        LinkSpeed::Fdr10 => " FDR10",
+        LinkSpeed::Edr => " EDR",
+    };
+    format!("{}{half} Gb/sec ({lanes}X{name})", tenths / 10)
 }
 
 /// A GUID as sysfs writes it: four groups of four digits.
@@ -182,7 +195,9 @@ mod tests {
         assert_eq!(read("gid_attrs/ndevs/1"), "eth0\n");
         assert_eq!(read("state"), "4: ACTIVE\n");
         assert_eq!(read("pkeys/0"), "0xffff\n");
-        assert_eq!(read("cap_mask"), "0x00010000\n");
+        assert_eq!(read("cap_mask"), "0x04010000\n");
+        assert_eq!(text(&tree, "class/infiniband/rxe_lo/ports/1/rate"), "2.5 Gb/sec (1X SDR)\n");
+        assert_eq!(rate_text((LinkWidth::X4, LinkSpeed::Edr)), "100 Gb/sec (4X EDR)");
         assert!(!tree.nodes.contains_key(Path::new(port).join("gids/2").as_path()));
     }
 

@@ -65,7 +65,11 @@ impl DeviceMemory {
         let size = usize::try_from(length).map_err(|_| too_much(left.load(Ordering::Relaxed)))?;
         left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(length))
             .map_err(too_much)?;
-        Ok(Self { buffer: Arc::new(DmaBuf::zeroed(size)), left: left.clone() })
+        match DmaBuf::try_zeroed(size) {
+            Ok(buffer) => Ok(Self { buffer: Arc::new(buffer), left: left.clone() }),
+            // The host has less than the device says.
+            Err(_) => Err(too_much(left.fetch_add(length, Ordering::Relaxed))),
+        }
     }
 
     /// Its bytes: copies in and out are those of `ibv_memcpy_to_dm` and `ibv_memcpy_from_dm`.

@@ -2,15 +2,30 @@
 
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, LayoutError, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::Deref;
 use std::ptr::NonNull;
 
 use super::backing::Backing;
-use super::bytes::Bytes;
-use super::fault::Fault;
 use super::raw;
 
-/// Owned memory for registration: zeroed, page-aligned, reachable only by copies.
+/// There is not so much memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no memory for {len} bytes: ask for less, or free some")]
+pub struct OutOfMemory {
+    /// The number of bytes that was asked for.
+    pub len: usize,
+}
+
+impl OutOfMemory {
+    /// `ENOMEM`.
+    pub const fn errno(self) -> i32 {
+        crate::errno::ENOMEM
+    }
+}
+
+/// Owned memory for registration: zeroed, page-aligned, reachable only by copies, which are the
+/// methods of every [`Backing`].
 ///
 /// Any thread may copy in or out at any time, also while the engine does; bytes that are written
 /// at the same time come out as either value.
@@ -48,78 +63,40 @@ impl DmaBuf {
     /// # Panics
     ///
     /// When `len` exceeds `isize::MAX` less a page, which no allocator could serve. Running out of
-    /// memory ends the process, as for any Rust allocation.
+    /// memory ends the process, as for any Rust allocation. [`Self::try_zeroed`] does neither.
     pub fn zeroed(len: usize) -> Self {
+        let layout = Self::layout(len).expect("less than half of the address space");
+        Self::allocate(len, layout).unwrap_or_else(|| handle_alloc_error(layout))
+    }
+
+    /// Allocates `len` zero bytes, if there are as many.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`]; a length that no allocator could serve is such a case.
+    pub fn try_zeroed(len: usize) -> Result<Self, OutOfMemory> {
+        let layout = Self::layout(len).map_err(|_| OutOfMemory { len })?;
+        Self::allocate(len, layout).ok_or(OutOfMemory { len })
+    }
+
+    /// At least one byte, so that the allocation has an address of its own.
+    fn layout(len: usize) -> Result<Layout, LayoutError> {
+        Layout::from_size_align(len.max(1), Self::ALIGN)
+    }
+
+    fn allocate(len: usize, layout: Layout) -> Option<Self> {
         raw::prepare();
-        // At least one byte, so that the allocation has an address of its own.
-        let layout = Layout::from_size_align(len.max(1), Self::ALIGN)
-            .expect("a buffer must be smaller than half of the address space");
         // SAFETY: the layout's size is not zero.
-        let raw = unsafe { alloc_zeroed(layout) };
-        let Some(base) = NonNull::new(raw) else { handle_alloc_error(layout) };
-        Self { base, len, layout }
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Self { base, len, layout })
     }
+}
 
-    /// Number of bytes.
-    pub fn len(&self) -> usize {
-        self.len
-    }
+impl Deref for DmaBuf {
+    type Target = dyn Backing;
 
-    /// Whether there are no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Address of the first byte, as work requests and peers name it.
-    pub fn addr(&self) -> u64 {
-        self.base.as_ptr() as u64
-    }
-
-    /// Copies bytes from `offset` on out into `to`.
-    ///
-    /// # Errors
-    ///
-    /// [`Fault`] when the range leaves the buffer; nothing is copied then.
-    pub fn read_at(&self, offset: usize, to: &mut [u8]) -> Result<(), Fault> {
-        Bytes::of(self).read(offset, to)
-    }
-
-    /// Copies `from` into the buffer from `offset` on.
-    ///
-    /// # Errors
-    ///
-    /// [`Fault`] when the range leaves the buffer; nothing is copied then.
-    pub fn write_at(&self, offset: usize, from: &[u8]) -> Result<(), Fault> {
-        Bytes::of(self).write(offset, from)
-    }
-
-    /// Reads the aligned 64-bit word at `offset` with acquire ordering.
-    ///
-    /// # Errors
-    ///
-    /// [`Fault`] when the word leaves the buffer or `offset` is not a multiple of 8.
-    pub fn load_u64(&self, offset: usize) -> Result<u64, Fault> {
-        Bytes::of(self).load_u64(offset)
-    }
-
-    /// Stores `swap` in the aligned 64-bit word at `offset` if it holds `compare`; gives what it
-    /// held. Atomic also towards a peer's atomics.
-    ///
-    /// # Errors
-    ///
-    /// As [`load_u64`](Self::load_u64).
-    pub fn compare_swap_u64(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, Fault> {
-        Bytes::of(self).compare_swap(offset, compare, swap)
-    }
-
-    /// Adds to the aligned 64-bit word at `offset`, wrapping; gives what it held. Atomic also
-    /// towards a peer's atomics.
-    ///
-    /// # Errors
-    ///
-    /// As [`load_u64`](Self::load_u64).
-    pub fn fetch_add_u64(&self, offset: usize, add: u64) -> Result<u64, Fault> {
-        Bytes::of(self).fetch_add(offset, add)
+    fn deref(&self) -> &Self::Target {
+        self
     }
 }
 
@@ -127,5 +104,25 @@ impl Drop for DmaBuf {
     fn drop(&mut self) {
         // SAFETY: allocated in `zeroed` with this very layout, and freed only here.
         unsafe { dealloc(self.base.as_ptr(), self.layout) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_allocated_is_an_error() {
+        let buffer = DmaBuf::try_zeroed(5000).unwrap();
+        assert_eq!((buffer.len(), buffer.addr() % DmaBuf::ALIGN as u64), (5000, 0));
+        buffer.write_at(4999, &[7]).unwrap();
+        let mut last = [1, 1];
+        buffer.read_at(4998, &mut last).unwrap();
+        assert_eq!(last, [0, 7]);
+        assert!(DmaBuf::try_zeroed(0).unwrap().is_empty());
+        for len in [usize::MAX, isize::MAX as usize, 1 << 60] {
+            let error = DmaBuf::try_zeroed(len).unwrap_err();
+            assert_eq!((error, error.errno()), (OutOfMemory { len }, 12));
+        }
     }
 }

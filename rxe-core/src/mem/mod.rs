@@ -31,7 +31,7 @@ pub use advise::{Advice, AdviseMrError};
 pub use backing::{Backing, IntoBacking};
 pub use catch::{CatchFaultsError, catch_faults, unblock_faults};
 pub use device_memory::{AllocDmError, DeviceMemory};
-pub use dma_buf::DmaBuf;
+pub use dma_buf::{DmaBuf, OutOfMemory};
 pub use fast::{MapMrError, PAGE_SIZE};
 pub use fault::Fault;
 pub use objects::Mapping;

@@ -293,6 +293,11 @@ impl QueuePair {
         Ok(())
     }
 
+    /// How many send requests are posted, and have not completed.
+    pub fn outstanding_sends(&self) -> u32 {
+        self.outstanding.load(Ordering::Acquire)
+    }
+
     /// The queue's copy of a send request.
     fn wqe(&self, wr: &SendWr<'_>) -> Result<SendWqe, PostSendError> {
         let init = &self.init;

@@ -47,7 +47,8 @@ fn there_is_one_for_each_port() {
     let mut other = Shard::new(s.host.device.clone(), 77);
     assert_eq!(other.create_qp(init.clone()).unwrap_err(), CreateQpError::NoGsi { port: 1 });
     let port_2 = QpInit { port_num: 2, ..init.clone() };
-    assert_eq!(other.create_qp(port_2).unwrap_err(), CreateQpError::NoGsi { port: 2 });
+    let error = other.create_qp(port_2).unwrap_err();
+    assert_eq!((error, error.errno()), (CreateQpError::NoPort { port: 2 }, errno::EINVAL));
     // It goes to another shard once it is destroyed.
     s.host.shard.destroy_qp(GSI_QPN).unwrap();
     s.rx_bytes(&datagram(GSI_QPN, GSI_QKEY, None, &[1])).quiet();
