@@ -21,6 +21,13 @@ const FIRST_PACKETS: u64 = 64;
 const FIRST_WINDOW: u64 = FIRST_PACKETS * packet_cost(1024) as u64;
 /// No number of losses alone cuts the window below what this and [`PeerWindow::floor`] say.
 const LARGEST_FLOOR: u64 = 2 * FIRST_WINDOW;
+/// The same for losses that are rare: five full sends and a bit, of packets of any size. On one
+/// host, these keep both ends at work: two in the receiver's hands, and three, which is what a
+/// buffer of the default size holds of them, in the buffer.
+const LARGEST_FLOOR_OF_RARE: u64 = 5 * FIRST_WINDOW;
+/// Losses are rare when so many windows have arrived in between: to send all of a window again then
+/// costs less than the time which a smaller window leaves unused.
+const RARE: u64 = 32;
 /// The window after a timeout, when nothing is known any more.
 const RESTART_WINDOW: u64 = 4 * packet_cost(4096) as u64;
 /// No window grows beyond this: the most that Linux lets an unprivileged socket have by default.
@@ -285,10 +292,12 @@ impl PeerWindow {
     /// Where a buffer overflows all the time, no more arrives from one loss to the next than it
     /// holds, and the window comes down to less than that. Where packets are lost one by one, and
     /// for no such reason, a smaller window does not make it better: it only takes as many round
-    /// trips more.
+    /// trips more. Nor does it where they are lost seldom, as when a buffer overflows since its
+    /// owner was kept from the processor for a moment.
     fn floor(&self) -> u64 {
         let most = self.arrived_before.into_iter().fold(0, u64::max);
-        (most / 2).clamp(RESTART_WINDOW, LARGEST_FLOOR)
+        let of_rare = (most / RARE).min(LARGEST_FLOOR_OF_RARE);
+        (most / 2).clamp(RESTART_WINDOW, LARGEST_FLOOR).max(of_rare)
     }
 
     /// Starts small again: nothing came back for so long that a timer fired.
@@ -394,6 +403,32 @@ mod tests {
         assert!(quarter < before / 10 * 9, "and the rest slowly: {quarter}");
         assert_eq!(progress(1_000_000 + RECOVERY_NANOS), before);
         assert!(progress(1_000_000 + 3 * RECOVERY_NANOS) > 2 * before, "then more is tried");
+    }
+
+    #[test]
+    fn rare_losses_leave_a_window_for_both_ends_and_frequent_ones_do_not() {
+        let full = Load::of(full_send(1024), packet_cost(1024));
+        assert!((5 * full.cost..6 * full.cost).contains(&LARGEST_FLOOR_OF_RARE));
+        let mut window = PeerWindow::new((Gid::ZERO, 1));
+        let mut millis = 0;
+        let mut lose = |window: &mut PeerWindow, arrived| {
+            millis += 1;
+            window.arrived = arrived;
+            window.on_loss(Instant::from_nanos(millis * 1_000_000));
+            window.size()
+        };
+        window.size = 8 * full.cost;
+        let rare = RARE * LARGEST_FLOOR_OF_RARE;
+        assert_eq!(lose(&mut window, rare / 2), 4 * full.cost, "half, which is enough for so many");
+        window.size = 8 * full.cost;
+        assert_eq!(lose(&mut window, rare), LARGEST_FLOOR_OF_RARE);
+        assert_eq!(lose(&mut window, rare), LARGEST_FLOOR_OF_RARE, "it stays");
+        window.size = 2 * full.cost;
+        assert_eq!(lose(&mut window, rare), 2 * full.cost, "but nothing grows by a loss");
+        window.size = 8 * full.cost;
+        let frequent = [0; LOSSES].map(|_| lose(&mut window, 2 * full.cost));
+        assert_eq!(frequent[0], LARGEST_FLOOR_OF_RARE, "one more may be chance");
+        assert_eq!(frequent[LOSSES - 1], LARGEST_FLOOR_OF_RARE / 2, "so many are not");
     }
 
     #[test]
