@@ -161,6 +161,19 @@ fn r04_an_answer_to_a_later_request_shows_that_a_gap_is_lost_again() {
 }
 
 #[test]
+fn r04_an_acknowledgement_of_a_later_request_shows_it_too() {
+    let (mut s, data) = reading(2);
+    s.read(2, 256).sent();
+    s.rx(&resp(&data, 2, 0)).rx(&resp_only(2, 2, payload(&data, 0))).tx([ask(1, 2)]);
+    s.send(3, 1).sent();
+    s.rx(&ack(3, 3)).done([]).tx([ask(1, 2)]);
+    // Once more it is no news.
+    s.rx(&ack(3, 3)).quiet();
+    s.rx(&resp_only(1, 1, payload(&data, 1))).quiet();
+    s.done([(1, Success), (2, Success), (3, Success)]);
+}
+
+#[test]
 fn a_lost_request_is_sent_again_with_what_is_behind_it() {
     let (mut s, data) = reading(64);
     s.tx([ask(0, 16), ask(16, 32), ask(32, 48), ask(48, 64)]);

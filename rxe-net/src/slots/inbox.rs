@@ -116,3 +116,45 @@ fn socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    use super::*;
+
+    /// "nobody", as most hosts number that user.
+    const ANOTHER_USER: u32 = 65_534;
+
+    /// Sends a text to an abstract name, as another user; false where nobody can become one.
+    fn send_as_another_user(name: &str, text: &str) -> bool {
+        let program = r#"use Socket; socket(S, AF_UNIX, SOCK_DGRAM, 0) || die $!;
+            send(S, $ARGV[1], 0, pack_sockaddr_un("\0$ARGV[0]")) || die $!;"#;
+        let mut perl = Command::new("perl");
+        perl.args(["-e", program, name, text]).uid(ANOTHER_USER).current_dir("/");
+        match perl.status() {
+            Ok(status) => status.success(),
+            Err(error) => {
+                eprintln!("left out: only root can send as another user: {error}");
+                false
+            }
+        }
+    }
+
+    #[test]
+    fn letters_are_of_the_own_user_and_whole() {
+        let name = format!("urxe-test/{}/inbox", std::process::id());
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name");
+        let inbox = Inbox::bind(&address).expect("free");
+        let mut buffer = [0; 8];
+        inbox.send(&address, b"own").expect("sent");
+        assert_eq!(inbox.receive(&mut buffer).expect("read"), Received::Letter(b"own"));
+        inbox.send(&address, b"too long for it").expect("sent");
+        assert_eq!(inbox.receive(&mut buffer).expect("read"), Received::Strange);
+        if send_as_another_user(&name, "other") {
+            assert_eq!(inbox.receive(&mut buffer).expect("read"), Received::Strange);
+        }
+        assert_eq!(inbox.receive(&mut buffer).expect("read"), Received::Nothing);
+    }
+}
