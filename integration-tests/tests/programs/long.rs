@@ -56,6 +56,10 @@ fn ping_pongs_with_every_size_and_mtu() {
             }
         }
         for option in ["-N", "-t", "-o", "-O", "-o -P", "-j", "-N -t", "-N -e"] {
+            // Device memory is copied by words of four bytes, as on adapters that have some.
+            if option == "-j" && size % 4 != 0 {
+                continue;
+            }
             rows.push(each("ibv_rc_pingpong", format!("-c -s {size} -n {count} {option}")));
         }
     }
@@ -96,41 +100,46 @@ const OPTIONS: [&str; 14] = [
     "-q 8 -b --use_old_post_send",
 ];
 
+/// A row, where the program takes the option.
+fn perftest_row(program: &str, connection: &str, size: &str, option: &str) -> Option<Row> {
+    takes(program, connection, option).then(|| {
+        let options = format!("-c {connection} {size} {option}");
+        let case = perftest::case(program, options.trim());
+        Row { on_veth: option.is_empty(), ..Row::new(case, perftest::measured) }
+    })
+}
+
 #[test]
 #[ignore = "takes minutes"]
-fn perftest_with_every_option_and_size() {
-    let mut rows = Vec::new();
-    let mut add = |program: &str, connection: &str, size: &str, option: &str| {
-        if takes(program, connection, option) {
-            let options = format!("-c {connection} {size} {option}");
-            let mut row = Row::new(perftest::case(program, options.trim()), perftest::measured);
-            row.on_veth = true;
-            rows.push(row);
-        }
+fn perftest_over_rc_with_every_option_and_size() {
+    let verbs = ["ib_send", "ib_write", "ib_read", "ib_atomic"];
+    let programs = verbs.map(|verb| [format!("{verb}_bw"), format!("{verb}_lat")]);
+    let programs: Vec<_> = programs.iter().flatten().map(String::as_str).collect();
+    let row = |option, program: &&str| {
+        let size = if program.starts_with("ib_atomic") { "-n 100" } else { "-n 5 -a" };
+        perftest_row(program, "RC", size, option)
     };
+    let rows = OPTIONS.iter().flat_map(|option| programs.iter().map(move |name| row(option, name)));
+    let rows: Vec<_> = rows.flatten().collect();
+    run("perftest_over_rc_with_every_option_and_size", &programs, &rows);
+}
+
+/// What is lost is waited for without end: no more is sent than the receiver has room for.
+#[test]
+#[ignore = "takes minutes"]
+fn perftest_over_uc_and_ud_with_every_option() {
+    let programs = ["ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat"];
+    let mut rows = Vec::new();
     for option in OPTIONS {
-        for verb in ["send", "write", "read"] {
-            for kind in ["bw", "lat"] {
-                add(&format!("ib_{verb}_{kind}"), "RC", "-n 5 -a", option);
+        for program in programs {
+            for size in ["-n 10 -s 2", "-n 10 -s 4096"] {
+                rows.extend(perftest_row(program, "UC", size, option));
             }
-        }
-        for kind in ["bw", "lat"] {
-            add(&format!("ib_atomic_{kind}"), "RC", "-n 100", option);
-        }
-        // What is lost is waited for without end: no more than the receiver has room for.
-        for size in ["-n 10 -s 2", "-n 10 -s 1024", "-n 10 -s 4096"] {
-            for program in ["ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat"] {
-                add(program, "UC", size, option);
-            }
-        }
-        for size in ["-n 10 -s 2", "-n 10 -s 512", "-n 10 -s 1024"] {
-            for program in ["ib_send_bw", "ib_send_lat"] {
-                add(program, "UD", size, option);
+            for size in ["-n 10 -s 2", "-n 10 -s 1024"] {
+                let sends = program.starts_with("ib_send");
+                rows.extend(perftest_row(program, "UD", size, option).filter(|_| sends));
             }
         }
     }
-    let names = ["send", "write", "read", "atomic"];
-    let programs = names.map(|verb| [format!("ib_{verb}_bw"), format!("ib_{verb}_lat")]);
-    let programs: Vec<_> = programs.iter().flatten().map(String::as_str).collect();
-    run("perftest_with_every_option_and_size", &programs, &rows);
+    run("perftest_over_uc_and_ud_with_every_option", &programs, &rows);
 }
