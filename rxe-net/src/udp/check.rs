@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
+use rxe_core::time::Instant;
 use rxe_wire::icrc::{Encapsulation, IcrcFlow, solve_identification};
 
 /// Covered bytes between the IPv4 identification and BTH: 14 of IPv4, 8 of UDP.
@@ -12,6 +13,9 @@ const AFTER_IDENTIFICATION: usize = 22;
 const SEGMENTS: u16 = 128;
 /// How far a counting source may be ahead of where it was: packets lost, or sent to others.
 const NEAR: u16 = 1024;
+/// While a host that counts sends nothing, Linux moves its counter on by a random number, of at most
+/// one for each tick of its clock (`ip_idents_reserve`); and there are at most 1,000 ticks a second.
+const TICK_NANOS: u64 = 1_000_000;
 /// Packets in a row with identifications from elsewhere after which a source is taken to number
 /// its packets without order; those before are dropped, which RC repairs.
 const STRAYS: u8 = 3;
@@ -25,12 +29,14 @@ const SOURCES: usize = 1024;
 /// buffer, one more than that of the segment before; otherwise one more than the last from that
 /// source if it counts, else 0, as urxe sends. When it fails, the identification that would make
 /// the packet right is solved for; the packet is taken as intact when there is one where this
-/// source may have come to.
+/// source may have come to: it, or its host, whose counter all its ports share.
 ///
 /// Of corrupt packets over IPv4, one in 65,536 has such an identification at all, and of those one
-/// in 57 lies near enough: so **about one in 3.7 million corrupt packets passes**. It is two in
-/// 65,536, with "don't fragment" set or clear, for the very first packet of a source, and for one
-/// whose identifications follow no order. This comes on top of the UDP checksum, where the sender
+/// in 57 lies near enough: so **about one in 3.7 million corrupt packets passes**; of a host that
+/// counts and has several ports, two. For each second that the source was silent before, one more
+/// in 65 has an identification that it may have come to. It is two in 65,536, with "don't fragment"
+/// set or clear, for the very first packet of a source, and for one whose identifications follow no
+/// order. This comes on top of the UDP checksum, where the sender
 /// made one, and of the link's own CRC. A packet socket has no such limit.
 #[derive(Debug)]
 pub(super) struct IcrcChecker {
@@ -39,6 +45,10 @@ pub(super) struct IcrcChecker {
     current: Option<(SocketAddr, Source)>,
     /// The other sources.
     others: HashMap<SocketAddr, Source>,
+    /// How far each host had come that counts, when another source than its last one sent.
+    hosts: HashMap<IpAddr, Progress>,
+    /// The time.
+    now: Instant,
     /// Whether the last packet had "don't fragment" set.
     dont_fragment: bool,
 }
@@ -50,8 +60,8 @@ struct Source {
     flow: IcrcFlow,
     /// The identification expected next.
     expected: u16,
-    /// One more than that of its last good packet.
-    after_last: u16,
+    /// What its last good packet shows.
+    progress: Progress,
     /// It counts its identifications from one call to the next.
     counts: bool,
     /// "Don't fragment" of its good packets; `None` before the first one.
@@ -60,16 +70,41 @@ struct Source {
     strays: u8,
 }
 
+/// How far the identifications of a source or of a host have come.
+#[derive(Clone, Copy, Default, Debug)]
+struct Progress {
+    /// One more than that of the last good packet.
+    next: u16,
+    /// When that came.
+    at: Instant,
+}
+
+impl Progress {
+    /// Whether this may be the identification of a packet that comes now.
+    fn may_lead_to(self, identification: u16, now: Instant) -> bool {
+        let ticks = now.nanos_since(self.at) / TICK_NANOS;
+        u64::from(identification.wrapping_sub(self.next)) < u64::from(NEAR) + ticks
+    }
+}
+
 impl Source {
     const fn new(flow: IcrcFlow) -> Self {
         let (counts, dont_fragment) = (false, None);
-        Self { flow, expected: 0, after_last: 0, counts, dont_fragment, strays: 0 }
+        let progress = Progress { next: 0, at: Instant::ZERO };
+        Self { flow, expected: 0, progress, counts, dont_fragment, strays: 0 }
     }
 
-    /// Whether it may have sent a packet with this identification and "don't fragment".
-    fn may_have_sent(&self, identification: u16, dont_fragment: bool) -> bool {
-        let is_near =
-            identification < SEGMENTS || identification.wrapping_sub(self.after_last) < NEAR;
+    /// Whether it may have sent a packet now with this identification and "don't fragment", when
+    /// its host had come so far.
+    fn may_have_sent(
+        &self,
+        (identification, dont_fragment): (u16, bool),
+        host: Option<&Progress>,
+        now: Instant,
+    ) -> bool {
+        let mut known = [Some(&self.progress), host].into_iter().flatten();
+        let is_near = identification < SEGMENTS
+            || known.any(|progress| progress.may_lead_to(identification, now));
         let is_like_others = self.dont_fragment.is_none_or(|usual| usual == dont_fragment);
         let is_first = self.dont_fragment.is_none();
         self.strays >= STRAYS || is_like_others && (is_first || is_near)
@@ -79,7 +114,13 @@ impl Source {
 impl IcrcChecker {
     /// A checker of what comes to `address`.
     pub(super) fn new(address: IpAddr) -> Self {
-        Self { address, current: None, others: HashMap::new(), dont_fragment: true }
+        let (others, hosts) = (HashMap::new(), HashMap::new());
+        Self { address, current: None, others, hosts, now: Instant::ZERO, dont_fragment: true }
+    }
+
+    /// Tells the time at which the next buffers came.
+    pub(super) const fn set_time(&mut self, now: Instant) {
+        self.now = now;
     }
 
     /// Begins a buffer that came from `from`: one packet, or several coalesced.
@@ -101,12 +142,16 @@ impl IcrcChecker {
         };
         if self.others.len() >= SOURCES {
             self.others.clear();
+            self.hosts.clear();
         }
         let mut source = self.others.remove(&from).unwrap_or_else(|| Source::new(flow));
         if !source.counts {
             source.expected = 0;
         }
         if let Some((last, known)) = self.current.replace((from, source)) {
+            if known.counts {
+                self.hosts.insert(last.ip(), known.progress);
+            }
             self.others.insert(last, known);
         }
         true
@@ -114,13 +159,13 @@ impl IcrcChecker {
 
     /// Whether `packet`, the next of the buffer from BTH to pad, may have the iCRC `received`.
     pub(super) fn is_good(&mut self, first_of_buffer: bool, packet: &[u8], received: u32) -> bool {
-        let Some((_, source)) = &mut self.current else { return false };
+        let Some((from, source)) = &mut self.current else { return false };
         self.dont_fragment = source.dont_fragment.unwrap_or(true);
         let flow = source.flow;
         let computed = flow.icrc(source.expected, packet);
         if computed == received {
             source.expected = source.expected.wrapping_add(1);
-            source.after_last = source.expected;
+            source.progress = Progress { next: source.expected, at: self.now };
             source.dont_fragment = Some(true);
             source.strays = 0;
             self.dont_fragment = true;
@@ -135,7 +180,8 @@ impl IcrcChecker {
             source.expected = source.expected.wrapping_add(1);
             return false;
         };
-        if !source.may_have_sent(identification, dont_fragment) {
+        let host = self.hosts.get(&from.ip());
+        if !source.may_have_sent((identification, dont_fragment), host, self.now) {
             source.strays += 1;
             if source.strays < STRAYS {
                 source.expected = source.expected.wrapping_add(1);
@@ -150,7 +196,7 @@ impl IcrcChecker {
             source.counts = identification != 0;
         }
         source.expected = identification.wrapping_add(1);
-        source.after_last = source.expected;
+        source.progress = Progress { next: source.expected, at: self.now };
         source.dont_fragment = Some(dont_fragment);
         self.dont_fragment = dont_fragment;
         true
@@ -258,6 +304,41 @@ mod tests {
         }
         // Where urxe numbers segments, it may always go on.
         assert!(single(&mut checker, SEGMENTS - 1));
+    }
+
+    #[test]
+    fn a_source_that_was_silent_may_have_gone_on_by_one_each_tick() {
+        let after = |step: u16, nanos: u64| {
+            let mut checker = checker();
+            assert!(single(&mut checker, 0x8000) && single(&mut checker, 0x8001));
+            checker.set_time(Instant::from_nanos(nanos));
+            single(&mut checker, 0x8002 + step)
+        };
+        assert!(after(NEAR - 1, 0) && !after(NEAR, 0));
+        let second = 1_000_000_000;
+        assert!(after(NEAR + 999, second) && !after(NEAR + 1_000, second));
+        // After a minute it may be anywhere.
+        assert!(after(0x7000, 66 * second));
+    }
+
+    #[test]
+    fn the_ports_of_a_host_share_its_counter() {
+        let (mut checker, packet) = (checker(), [3; 40]);
+        let other = SocketAddr::new([10, 0, 0, 1].into(), 50_001);
+        assert!(single(&mut checker, 0x1000) && single(&mut checker, 0x1001));
+        // Another port sends on, and the first one begins where this has come to.
+        assert!(checker.begin(other));
+        for id in (0x1002_u16..0x8000).step_by(0x100) {
+            assert!(checker.is_good(true, &packet, flow_from(50_001).icrc(id, &packet)));
+        }
+        assert!(single(&mut checker, 0x8000));
+        // Another host has nothing to do with it.
+        let stranger = SocketAddr::new([10, 0, 0, 9].into(), 50_000);
+        let flow = IcrcFlow::v4([10, 0, 0, 9].into(), [10, 0, 0, 2].into(), 50_000);
+        for (id, is_good) in [(0x4000, true), (0x8001, false)] {
+            assert!(checker.begin(stranger));
+            assert_eq!(checker.is_good(true, &packet, flow.icrc(id, &packet)), is_good);
+        }
     }
 
     #[test]

@@ -184,6 +184,7 @@ impl UdpLink {
     ) -> io::Result<usize> {
         let Self { receiver, ring, checker, counters, gid, capture, .. } = self;
         counters.receive_calls += 1;
+        checker.set_time(now);
         let count = match ring.receive(receiver.as_fd(), 0) {
             Ok(count) => count,
             Err(error) => match error.kind() {
@@ -501,6 +502,7 @@ impl Link for UdpLink {
     fn close(self: Box<Self>, now: Instant, sink: &mut Sink<'_>) {
         let Self { membership, receiver, mut ring, mut checker, mut counters, .. } = *self;
         let (gid, capture) = (self.gid, self.capture);
+        checker.set_time(now);
         let mut found = Vec::new();
         let mut keep = |path: &Path, bytes: &[u8]| found.push((*path, bytes.to_vec()));
         membership.leave(receiver, |fd| {
