@@ -172,6 +172,37 @@ fn survivors_lose_nothing_when_members_are_killed_and_replaced() {
     });
 }
 
+/// Nobody joins, whose survey would tell the others too: packets that go astray tell them, and are
+/// passed on meanwhile.
+#[test]
+fn survivors_find_out_by_themselves_that_members_were_killed() {
+    let _alone = alone();
+    with_namespaces("survivors_find_out_by_themselves_that_members_were_killed", || {
+        let namespace = Namespace::new("alone").unwrap();
+        let mut mesh = new_mesh(&namespace);
+        assert_progress(&mut mesh);
+        // The first ones: the kernel puts the last ones into their places.
+        let members = mesh.members();
+        let (killed, survivors) = members.split_at(2);
+        let mut before = 0;
+        for &number in survivors {
+            before += mesh.report(number).unwrap().forwarded;
+        }
+        for &number in killed {
+            mesh.kill(number).unwrap();
+        }
+        assert_progress(&mut mesh);
+        let (_, found) = reports(&mut mesh);
+        assert!(found.forwarded > before, "{before} before, nothing went astray: {found:?}");
+        std::thread::sleep(Duration::from_secs(1));
+        assert_progress(&mut mesh);
+        let (_, after) = reports(&mut mesh);
+        let share = misdelivered(&found, &after);
+        println!("{before} passed on, then {found:?}; afterwards {share:.6} at the wrong process");
+        assert!(share < 0.01, "the order of the sockets is not known: {share}");
+    });
+}
+
 /// As long as the issue asks for: `cargo test --test processes -- --ignored`.
 #[test]
 #[ignore = "takes more than a minute"]
