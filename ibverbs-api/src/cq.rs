@@ -196,6 +196,7 @@ impl CompletionQueue {
         }
         let count = self.inner.core.poll_each(max, &mut each);
         if count > 0 || max == 0 {
+            self.send_held();
             return count;
         }
         self.receive();
@@ -210,6 +211,7 @@ impl CompletionQueue {
     pub fn poll_stamped(&self, max: usize, mut each: impl FnMut(WorkCompletion, u64)) -> usize {
         let count = self.take_stamped(max, &mut each);
         if count > 0 || max == 0 {
+            self.send_held();
             return count;
         }
         self.receive();
@@ -228,6 +230,13 @@ impl CompletionQueue {
         self.inner.core.poll_stamped(max, |wc, at| each(wc, at.as_nanos()))
     }
 
+    /// Sends what waits since some microseconds ago for what is posted next.
+    fn send_held(&self) {
+        for (runner, _) in &*self.inner.visited.read() {
+            runner.send_held();
+        }
+    }
+
     /// Receives and processes what has come for the queue pairs that complete here.
     fn receive(&self) {
         let sleeps_next = self.inner.core.is_armed();
@@ -235,7 +244,7 @@ impl CompletionQueue {
             if sleeps_next {
                 runner.poll_before_sleep();
             } else {
-                runner.poll();
+                runner.poll_for(&self.inner.core);
             }
         }
     }

@@ -41,6 +41,7 @@ pub mod ah;
 pub mod config;
 pub mod counters;
 pub mod cq;
+mod credit;
 pub mod device;
 pub mod errno;
 pub mod error;

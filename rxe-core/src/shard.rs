@@ -8,6 +8,7 @@ use slab::Slab;
 
 use crate::counters::{Counter, CounterValues, Counters, Tally};
 use crate::cq::{CompletionQueue, CqId};
+use crate::credit::{self, Credit, Credits, Note};
 use crate::device::Device;
 use crate::error::{BusyError, CreateQpError, ModifyQpError};
 use crate::multicast::MULTICAST_QPN;
@@ -18,10 +19,12 @@ use crate::qp::run::RunBuf;
 use crate::qp::{GSI_QPN, QpAttr, QpAttrMask, QpInit, QpState, QpType, QueuePair};
 use crate::rng::PublicRng;
 use crate::time::Instant;
-use crate::timer::DeadlineIndex;
+use crate::timer::{DeadlineIndex, Timer};
 use crate::window::{Load, Windows, packet_cost};
 
 const TURN: u32 = Shard::TURN;
+/// Questions and answers of flow control that wait to be sent; more are dropped, and asked again.
+const MAX_NOTES: usize = 256;
 
 /// The queue pairs of one slot, with their timers.
 ///
@@ -48,6 +51,10 @@ pub struct Shard {
     /// Slab key of QP1, where this shard has it: its number is of no slot.
     gsi: Option<u32>,
     windows: Windows,
+    /// What services without acknowledgements may send.
+    credits: Credits,
+    /// Questions and answers about that, to be sent.
+    notes: VecDeque<Note>,
     /// Room for the members of a multicast group, kept so that no packet allocates it.
     members: Vec<Qpn>,
     ready: VecDeque<u32>,
@@ -57,6 +64,19 @@ pub struct Shard {
     /// Completion queues with an event that lags, and when it comes.
     periods: BTreeMap<(Instant, CqId), Arc<CompletionQueue>>,
     now: Instant,
+}
+
+/// What a queue pair got by [`Shard::kick`].
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Posted {
+    /// Requests: each is one packet at least.
+    pub packets: u32,
+    /// Bytes of their messages.
+    pub bytes: u64,
+    /// Requests before them that are under way, so that whoever posted these waits anyway; 0 also
+    /// where what it has to send must not wait. Without acknowledgements nothing is ever under way,
+    /// and nobody waits: there it is 1.
+    pub awaited: u32,
 }
 
 impl Shard {
@@ -86,6 +106,8 @@ impl Shard {
             next_number,
             gsi: None,
             windows: Windows::default(),
+            credits: Credits::default(),
+            notes: VecDeque::new(),
             members: Vec::new(),
             ready: VecDeque::new(),
             turn: TURN,
@@ -293,18 +315,22 @@ impl Shard {
         machine.qp.qp_type().is_datagram().then_some(machine.attr.port_num)
     }
 
-    /// Takes over what was posted to a queue pair.
-    pub fn kick(&mut self, now: Instant, qpn: Qpn) {
+    /// Takes over what was posted to a queue pair, and says what that was.
+    pub fn kick(&mut self, now: Instant, qpn: Qpn) -> Posted {
         self.advance(now);
-        let Some(key) = self.find(qpn) else { return };
-        self.machines[key as usize].handle_posted();
+        let Some(key) = self.find(qpn) else { return Posted::default() };
+        let posted = self.machines[key as usize].handle_posted();
         self.settle(key);
+        posted
     }
 
     /// Handles a packet, `bytes` from BTH to the last pad byte, whose iCRC the link has checked.
     pub fn handle_packet(&mut self, now: Instant, path: &Path, bytes: &[u8]) {
         self.advance(now);
         self.counters.bump(Counter::rcvd_pkts);
+        if let Some(note) = Note::read(path, bytes) {
+            return self.handle_note(&note);
+        }
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(error) => {
@@ -339,6 +365,42 @@ impl Shard {
                 }
             }
         }
+    }
+
+    /// Answers a question of flow control, or takes an answer.
+    fn handle_note(&mut self, note: &Note) {
+        // The queue pair that data came for, or that sent it.
+        let Some(key) = self.find(note.dest_qpn) else {
+            return self.counters.bump(Counter::drop_no_such_qp);
+        };
+        if self.machines[key as usize].is_windowed() {
+            return self.counters.bump(Counter::drop_wrong_service);
+        }
+        if let Some(answer) = note.answer() {
+            return self.push_note(answer);
+        }
+        let mut woken = Vec::new();
+        self.credits.on_answer(note, &mut woken);
+        for key in woken {
+            if self.machines.contains(key as usize) {
+                self.settle(key);
+            }
+        }
+    }
+
+    fn push_note(&mut self, note: Note) {
+        if self.notes.len() < MAX_NOTES {
+            self.notes.push_back(note);
+        }
+    }
+
+    /// Writes the oldest question or answer that is to be sent.
+    fn write_note(&mut self, buf: &mut [u8]) -> Option<TransmitRun> {
+        let note = self.notes.pop_front()?;
+        let len = note.write(buf)?;
+        self.counters.bump(Counter::sent_pkts);
+        let first = Transmit { len, path: note.path, dest_qpn: note.dest_qpn };
+        Some(TransmitRun { first, count: 1, last_len: len, summed: 0 })
     }
 
     /// R49: gives a packet to each queue pair of this shard that is attached to the group, but not
@@ -444,7 +506,18 @@ impl Shard {
 
     /// Whether [`poll_transmit`](Self::poll_transmit) may have something.
     pub fn wants_transmit(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() || !self.notes.is_empty()
+    }
+
+    /// Whether all that is to be sent is a few acknowledgements, which may as well leave with what
+    /// is posted next.
+    pub fn owes_acks_only(&self) -> bool {
+        /// More are looked at by nobody: then there is enough for a send of its own.
+        const FEW: usize = 2;
+        let mut ready = self.ready.iter();
+        self.notes.is_empty()
+            && (1..=FEW).contains(&ready.len())
+            && ready.all(|&key| self.machines[key as usize].owes_acks_only())
     }
 
     /// Gives a queue pair that has something to send the next turn: before it goes, so that what it
@@ -494,7 +567,13 @@ impl Shard {
     ) -> Option<TransmitRun> {
         assert!(buf.len() >= Self::MAX_PACKET, "room for the largest packet is needed");
         self.advance(now);
-        let (key, first, is_own) = self.next_packet(buf)?;
+        if let Some(note) = self.write_note(buf) {
+            return Some(note);
+        }
+        let Some((key, first, is_own)) = self.next_packet(buf) else {
+            // Nothing may be sent before an answer: the question is in the queue now.
+            return self.write_note(buf);
+        };
         // Where nobody waits for a turn, its end need not cut a run.
         let turn = if self.ready.len() > 1 { self.turn } else { TURN };
         let mut run = RunBuf::new(buf, gap, max.min(turn).max(1), first.len);
@@ -514,6 +593,11 @@ impl Shard {
     fn next_packet(&mut self, buf: &mut [u8]) -> Option<(u32, Transmit, bool)> {
         loop {
             let key = *self.ready.front()?;
+            if !self.is_given_credit(key) {
+                self.cover(key);
+                self.end_turn();
+                continue;
+            }
             let (mut cx, machines) = self.split(key);
             let machine = &mut machines[key as usize];
             let window = machine.connection.as_ref().map(|connection| connection.window);
@@ -525,6 +609,9 @@ impl Shard {
                     path.traffic_class = cx.device.config().congestion.cnp_traffic_class;
                 }
                 let transmit = Transmit { len, path, dest_qpn };
+                if !machine.is_windowed() && matches!(emit, Emit::Packet(_)) {
+                    self.note_unanswered(key, &transmit);
+                }
                 return Some((key, transmit, matches!(emit, Emit::Packet(_))));
             }
             self.cover(key);
@@ -543,6 +630,36 @@ impl Shard {
                     }
                 }
             }
+        }
+    }
+
+    /// Whether a queue pair may send what it has to, as far as flow control without acknowledgements
+    /// is concerned; if not, it is made ready again when it may.
+    fn is_given_credit(&mut self, key: u32) -> bool {
+        let machine = &mut self.machines[key as usize];
+        let Some((path, dest_qpn)) = machine.unanswered_target() else { return true };
+        let peer = (path.destination, dest_qpn.slot());
+        let Credit::Until(at) = self.credits.ask(self.now, peer, key) else { return true };
+        machine.timers.set(Timer::Pace, at);
+        let source = machine.qp.qpn();
+        if let Some(mark) = self.credits.on_silence(self.now, peer) {
+            self.push_note(credit::question(path, dest_qpn, source, mark));
+        }
+        false
+    }
+
+    /// Counts a packet that nobody acknowledges, and asks its receiver how far it is when due.
+    fn note_unanswered(&mut self, key: u32, sent: &Transmit) {
+        let Transmit { len, path, dest_qpn } = *sent;
+        if dest_qpn == MULTICAST_QPN || dest_qpn == GSI_QPN {
+            return;
+        }
+        // Fits: a packet is no longer than 4 KiB and its headers.
+        let cost = packet_cost(len as u32).into();
+        let asked = self.credits.on_sent(self.now, (path.destination, dest_qpn.slot()), cost);
+        if let Some(mark) = asked {
+            let source = self.machines[key as usize].qp.qpn();
+            self.push_note(credit::question(path, dest_qpn, source, mark));
         }
     }
 

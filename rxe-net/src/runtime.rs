@@ -7,6 +7,7 @@
 
 mod background;
 mod clock;
+mod held;
 mod open;
 mod outbox;
 mod pressure;

@@ -31,6 +31,6 @@ impl Machine {
             return;
         }
         let qp = &self.qp;
-        self.send.carried_out(|wqe| qp.complete_send(&wqe, WcStatus::Success));
+        self.send.carried_out(|wqe| qp.complete_send(wqe, WcStatus::Success));
     }
 }

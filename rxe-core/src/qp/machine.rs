@@ -20,6 +20,7 @@ use crate::counters::{Counter, Tally};
 use crate::device::Device;
 use crate::event::AsyncEvent;
 use crate::path::Path;
+use crate::shard::Posted;
 use crate::time::{Instant, ack_timeout_nanos};
 use crate::timer::{Timer, TimerTable};
 use crate::wc::WcStatus;
@@ -104,21 +105,52 @@ impl Machine {
     }
 
     /// Takes over what has been posted; flushes it when the QP is in the error state (R9).
-    pub(crate) fn handle_posted(&mut self) {
+    pub(crate) fn handle_posted(&mut self) -> Posted {
         self.qp.clear_kicked();
+        let before = self.send.wqes.len();
         self.qp.take_posted(&mut self.send.wqes);
+        // Fits: queues are shorter.
+        let packets = (self.send.wqes.len() - before) as u32;
+        let bytes = self.send.wqes.range(before..).map(|wqe| u64::from(wqe.length)).sum();
         match self.attr.state {
             QpState::Err => self.flush(),
             QpState::Sqe => self.flush_sends(),
             _ => {}
         }
+        let awaited = match () {
+            () if self.needs_no_room() || self.limiter.is_some() => 0,
+            () if !self.qp.qp_type().is_reliable() => 1,
+            () if self.send.is_outstanding() => self.send.cursor.index.max(1) as u32,
+            () => 0,
+        };
+        Posted { packets, bytes, awaited }
     }
 
     /// Whether there may be something to send.
     pub(crate) fn may_send(&self) -> bool {
-        self.needs_no_room()
-            || self.send.wqes.len() > self.send.cursor.index
-            || self.send.gaps().due().is_some()
+        self.needs_no_room() || self.has_requests_to_send()
+    }
+
+    /// Whether there is nothing to send but acknowledgements that tell of no failure.
+    pub(crate) fn owes_acks_only(&self) -> bool {
+        self.responder.owes_acks_only()
+            && !self.notifier.is_due()
+            && !self.has_requests_to_send()
+            && !self.send.resends_oldest()
+    }
+
+    pub(super) fn has_requests_to_send(&self) -> bool {
+        self.send.wqes.len() > self.send.cursor.index || self.send.gaps().due().is_some()
+    }
+
+    /// Whether an acknowledgement goes behind the request that is to be sent: when that is the only
+    /// one and short. The two leave in one segmented send then, of which the last packet is the
+    /// shortest.
+    fn is_ack_last(&self) -> bool {
+        let Some(wqe) = self.send.wqes.get(self.send.cursor.index) else { return false };
+        self.send.cursor.index + 1 == self.send.wqes.len()
+            && wqe.length as usize <= self.attr.path_mtu.bytes()
+            && self.responder.owes_acks_only()
     }
 
     /// Whether there is something to send that no full window holds up: replies, and the oldest
@@ -173,7 +205,7 @@ impl Machine {
         connection: &Connection,
         buf: &mut [u8],
     ) -> Emit {
-        if self.requests_first {
+        if self.requests_first || self.responder.owes_reply() && self.is_ack_last() {
             match self.poll_request(cx, connection, buf) {
                 Emit::Idle | Emit::NoRoom(_) if self.responder.owes_reply() => {}
                 emit => return emit,
@@ -361,7 +393,7 @@ impl Machine {
         let counters = cx.counters;
         let done = |wqe: crate::wq::send::SendWqe| {
             counters.bump(Counter::rdma_sends);
-            qp.complete_send(&wqe, WcStatus::Success);
+            qp.complete_send(wqe, WcStatus::Success);
         };
         let outcome = match (packet.info().operation, packet.aeth()) {
             // R39: the NAK to an atomic may come as either kind of acknowledgement.
@@ -572,7 +604,7 @@ impl Machine {
         let qpn = self.qp.qpn();
         tracing::debug!(target: "rxe::comp", %qpn, %status, "request failed");
         if let Some(wqe) = self.send.wqes.pop_front() {
-            self.qp.complete_send(&wqe, status);
+            self.qp.complete_send(wqe, status);
         }
         if self.qp.qp_type().is_reliable() {
             self.enter_error(cx);
@@ -622,7 +654,7 @@ impl Machine {
 
     pub(super) fn flush_sends(&mut self) {
         for wqe in std::mem::take(&mut self.send.wqes) {
-            self.qp.complete_send(&wqe, WcStatus::WrFlushErr);
+            self.qp.complete_send(wqe, WcStatus::WrFlushErr);
         }
         self.send.clear();
     }

@@ -17,6 +17,7 @@ use crate::srq::SharedReceiveQueue;
 use crate::wc::{NetworkType, WcFlags, WcOpcode, WcStatus, WorkCompletion};
 use crate::wq::recv::{RecvQueue, RecvWqe, TooLong};
 use crate::wq::send::SendWqe;
+use crate::wq::spares::Spares;
 use crate::wq::{PostRecvError, PostSendError, RecvWr, SendWr};
 use crate::xrc::XrcDomain;
 
@@ -144,6 +145,8 @@ pub struct QueuePair {
     wants: Mutex<CqWants>,
     /// Multicast groups that it is attached to.
     attachments: AtomicU32,
+    /// Memory of long send requests, for the next ones.
+    spares: Spares,
 }
 
 /// What completion queues want of the shard, after completions of a queue pair.
@@ -172,6 +175,7 @@ impl QueuePair {
             attention: AtomicBool::new(false),
             wants: Mutex::default(),
             attachments: AtomicU32::new(0),
+            spares: Spares::default(),
         }
     }
 
@@ -301,7 +305,7 @@ impl QueuePair {
     /// The queue's copy of a send request.
     fn wqe(&self, wr: &SendWr<'_>) -> Result<SendWqe, PostSendError> {
         let init = &self.init;
-        SendWqe::prepare(wr, init.qp_type, &init.caps, init.signal_all)
+        SendWqe::prepare(wr, init.qp_type, &init.caps, init.signal_all, &self.spares)
     }
 
     /// Whether so many send requests can be taken now; the queue is locked.
@@ -422,7 +426,8 @@ impl QueuePair {
     }
 
     /// Ends a send request: its place is free again before its completion can be seen.
-    pub(crate) fn complete_send(&self, wqe: &SendWqe, status: WcStatus) {
+    pub(crate) fn complete_send(&self, wqe: SendWqe, status: WcStatus) {
+        self.spares.keep(wqe.data);
         self.outstanding.fetch_sub(1, Ordering::AcqRel);
         if !wqe.signaled && status == WcStatus::Success {
             return;

@@ -139,6 +139,12 @@ impl Responder {
         !self.replies.is_empty()
     }
 
+    /// Whether what is owed are acknowledgements alone, none of which tells of a failure.
+    pub(crate) fn owes_acks_only(&self) -> bool {
+        let is_ack = |reply: &Reply| matches!(reply, Reply::Acknowledge { syndrome, .. } if syndrome.is_ack());
+        self.owes_reply() && self.replies.iter().all(is_ack)
+    }
+
     /// Whether the reply that is owed first is data: of a READ.
     pub(crate) fn owes_data(&self) -> bool {
         matches!(self.replies.front(), Some(Reply::Read { .. }))

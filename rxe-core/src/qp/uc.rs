@@ -1,15 +1,18 @@
 //! UC: messages without acknowledgements. What was sent is done, what is lost stays lost, and a
 //! receiver that misses a packet waits for the next message.
 
-use rxe_wire::{NakCode, Packet};
+use rxe_wire::{NakCode, Packet, Qpn};
 
 use super::machine::{Machine, ShardContext};
 use super::requester::{Emit, RequesterContext, build_data};
 use super::responder::{Refusal, Responder, ResponderContext, Verdict};
 use super::send_queue::SendQueue;
 use crate::counters::Counter;
-use crate::qp::QpState;
+use crate::multicast::MULTICAST_QPN;
+use crate::path::Path;
+use crate::qp::{GSI_QPN, QpState};
 use crate::wc::WcStatus;
+use crate::wq::send::SendOp;
 
 /// Builds the packet at the cursor into `buf`, and moves the cursor.
 ///
@@ -49,9 +52,24 @@ impl Machine {
         let Self { qp, send, .. } = self;
         send.complete_sent(|wqe| {
             cx.counters.bump(Counter::rdma_sends);
-            qp.complete_send(&wqe, WcStatus::Success);
+            qp.complete_send(wqe, WcStatus::Success);
         });
         self.tell_if_drained(cx);
+    }
+
+    /// Where the next request goes, if nobody acknowledges it, and one queue pair gets it.
+    pub(crate) fn unanswered_target(&self) -> Option<(Path, Qpn)> {
+        if self.is_windowed() || self.notifier.is_due() || !self.has_requests_to_send() {
+            return None;
+        }
+        match (&self.connection, self.send.wqes.front()?.op) {
+            (Some(connection), _) => Some((connection.path, self.attr.dest_qpn)),
+            (None, SendOp::SendTo { to, .. }) => {
+                let is_one = to.qpn != MULTICAST_QPN && to.qpn != GSI_QPN;
+                is_one.then_some((to.path, to.qpn))
+            }
+            (None, _) => None,
+        }
     }
 
     /// Whether what it sends must find room in the window of its peer.

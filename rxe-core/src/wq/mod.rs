@@ -2,6 +2,7 @@
 
 pub(crate) mod recv;
 pub(crate) mod send;
+pub(crate) mod spares;
 
 use rxe_wire::LKey;
 use smallvec::SmallVec;

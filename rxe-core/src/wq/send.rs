@@ -3,8 +3,8 @@
 use bitflags::bitflags;
 use rxe_wire::hdr::FlushPlacement;
 use rxe_wire::{Psn, RKey};
-use smallvec::SmallVec;
 
+use super::spares::{InlineBytes, Spares};
 use super::{MAX_MESSAGE, Sge, SgeList, total_length};
 use crate::ah::Destination;
 use crate::mem::{AccessFlags, MwBind};
@@ -388,19 +388,23 @@ pub(crate) const ATOMIC_LEN: u64 = 8;
 #[derive(Clone, Debug)]
 pub(crate) enum WqeData {
     Sges(SgeList),
-    Inline(SmallVec<[u8; 64]>),
+    Inline(InlineBytes),
 }
 
 impl WqeData {
     /// The queue's copy of where the bytes are, or of the bytes; and how many they are.
-    fn prepare(wr: &SendWr<'_>, caps: &QpCaps) -> Result<(Self, u64), PostSendError> {
+    fn prepare(
+        wr: &SendWr<'_>,
+        caps: &QpCaps,
+        spares: &Spares,
+    ) -> Result<(Self, u64), PostSendError> {
         match wr.data {
             SendData::Sges(sges) => {
                 let (count, max) = (sges.len(), caps.max_send_sge);
                 if count > max as usize {
                     return Err(PostSendError::TooManySges { count, max });
                 }
-                Ok((Self::Sges(SgeList::from_slice(sges)), total_length(sges)))
+                Ok((Self::Sges(spares.copy_sges(sges)), total_length(sges)))
             }
             SendData::Inline(bytes) => {
                 // The word of an ATOMIC WRITE has its place in every request (R34).
@@ -410,7 +414,7 @@ impl WqeData {
                 if len > max as usize {
                     return Err(PostSendError::InlineTooLong { len, max });
                 }
-                Ok((Self::Inline(SmallVec::from_slice(bytes)), len as u64))
+                Ok((Self::Inline(spares.copy_bytes(bytes)), len as u64))
             }
         }
     }
@@ -466,6 +470,7 @@ impl SendWqe {
         qp_type: QpType,
         caps: &QpCaps,
         signal_all: bool,
+        spares: &Spares,
     ) -> Result<Self, PostSendError> {
         let &Operation { name: operation, services, inline, .. } = wr.op.row();
         if !services.contains(&qp_type) {
@@ -479,7 +484,7 @@ impl SendWqe {
             (QpType::XrcSend, Some(SrqId(number))) => Some(number),
             _ => None,
         };
-        let (data, length) = WqeData::prepare(wr, caps)?;
+        let (data, length) = WqeData::prepare(wr, caps, spares)?;
         let length = checked_length(wr.op, length)?;
         Ok(Self {
             wr_id: wr.wr_id,
@@ -571,7 +576,7 @@ mod tests {
     fn post(op: SendOp, qp_type: QpType, data: SendData<'_>) -> Result<SendWqe, PostSendError> {
         let srq_number = Some(SrqId(1));
         let wr = SendWr { wr_id: 1, op, flags: SendFlags::empty(), data, srq_number };
-        SendWqe::prepare(&wr, qp_type, &QpCaps::default(), false)
+        SendWqe::prepare(&wr, qp_type, &QpCaps::default(), false, &Spares::default())
     }
 
     #[test]
@@ -581,7 +586,7 @@ mod tests {
         let post = |op, data| {
             let flags = SendFlags::empty();
             let wr = SendWr { wr_id: 1, op, flags, data, srq_number: None };
-            SendWqe::prepare(&wr, QpType::Rc, &caps, false).map(drop)
+            SendWqe::prepare(&wr, QpType::Rc, &caps, false, &Spares::default()).map(drop)
         };
         let word = SendData::Inline(&[7; 8]);
         assert_eq!(post(SendOp::AtomicWrite { remote }, word), Ok(()));

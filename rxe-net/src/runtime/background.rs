@@ -57,6 +57,7 @@ fn run(runner: &Runner) {
         }
         let mut now = Clock::now();
         if let Some(end) = runner.lease_end(now) {
+            runner.send_late(now);
             runner.sleeper.set_lease(end, now);
             continue;
         }

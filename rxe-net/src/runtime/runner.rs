@@ -12,7 +12,7 @@ use crossbeam_queue::{ArrayQueue, SegQueue};
 use gid_table::{Gid, GidEntry};
 use parking_lot::{Mutex, MutexGuard};
 use rxe_core::counters::CounterValues;
-use rxe_core::cq::Notify;
+use rxe_core::cq::{CompletionQueue, Notify};
 use rxe_core::device::Device;
 use rxe_core::error::{BusyError, CreateQpError, ModifyQpError};
 use rxe_core::path::Path;
@@ -25,6 +25,7 @@ use thiserror::Error;
 
 use super::background;
 use super::clock::Clock;
+use super::held::Held;
 use super::open::{OpenLink, OpenLinkError};
 use super::outbox::Outbox;
 use super::pressure::PATIENCE_NANOS;
@@ -115,6 +116,8 @@ pub struct Runner {
     opener: Arc<dyn OpenLink>,
     /// When somebody last polled, in nanoseconds; 0 for never, or not since `req_notify`.
     last_poll: AtomicU64,
+    /// Since when something waits that could be sent, in nanoseconds; 0 for nothing.
+    held_since: AtomicU64,
     stopping: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
     slot: Slot,
@@ -132,6 +135,8 @@ pub(super) struct Core {
     shard: Shard,
     links: Vec<OpenedLink>,
     outbox: Outbox,
+    /// What of that which could be sent waits.
+    held: Held,
     detour: Detour,
     /// The latest time that the links were told.
     latest: Instant,
@@ -204,6 +209,12 @@ impl Core {
     /// Does one round of everything: receive, timers, send. Returns whether there may be more to
     /// do right now.
     pub(super) fn turn(&mut self, now: Instant, sleeper: &Sleeper) -> bool {
+        self.turn_for(now, sleeper, None)
+    }
+
+    /// As [`Self::turn`], for somebody who polls a completion queue. If there is something for him
+    /// now, acknowledgements may wait for his answer.
+    fn turn_for(&mut self, now: Instant, sleeper: &Sleeper, cq: Option<&CompletionQueue>) -> bool {
         let received = self.receive(now, sleeper);
         if received > 0 {
             self.last_packet = now;
@@ -216,7 +227,11 @@ impl Core {
                 opened.link.handle_timeout(now);
             }
         }
-        self.transmit(now);
+        let waits = cq.is_some_and(|cq| self.shard.owes_acks_only() && !cq.is_empty())
+            && self.held.holds_acks(now, received);
+        if !waits {
+            self.transmit(now);
+        }
         received > 0 || self.can_transmit()
     }
 
@@ -279,6 +294,7 @@ impl Core {
     }
 
     fn transmit_some(&mut self, now: Instant, left: usize) {
+        self.held.note_sent();
         self.outbox.transmit(&mut self.shard, &mut self.links, now, left);
     }
 
@@ -298,12 +314,14 @@ impl Core {
 
     /// When something is to be done without a packet or a call.
     fn deadline(&self) -> Option<Instant> {
-        if self.can_transmit() {
+        let held = self.held.deadline();
+        if self.can_transmit() && held.is_none() {
             return Some(Instant::ZERO);
         }
         let links = self.links.iter().flat_map(|l| [l.link.poll_timeout(), l.failed_until]);
         let links = links.flatten();
-        links.chain(self.shard.poll_timeout()).chain(self.outbox.deadline()).min()
+        let others = self.shard.poll_timeout().into_iter().chain(self.outbox.deadline());
+        links.chain(others).chain(held).min()
     }
 
     /// Whether there is something to send, and room for it in the host.
@@ -337,6 +355,7 @@ impl Runner {
             shard: Shard::new(device, slot.number()),
             links: Vec::new(),
             outbox: Outbox::default(),
+            held: Held::default(),
             detour,
             latest: Instant::ZERO,
             last_packet: Instant::ZERO,
@@ -348,6 +367,7 @@ impl Runner {
             sleeper: Sleeper::new()?,
             opener,
             last_poll: AtomicU64::new(0),
+            held_since: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             thread: Mutex::new(None),
             slot,
@@ -531,14 +551,20 @@ impl Runner {
 
     /// Lets the shard take over what was posted to `qp`, and sends it, in this very thread; when
     /// the lock is taken, its holder does so.
+    ///
+    /// While a program polls, what it posts behind requests that are under way may wait some
+    /// microseconds for what it posts next.
     pub fn kick(&self, qp: &QueuePair) {
         if !self.is_ours() {
             return;
         }
         if let Some(mut core) = self.core.try_lock() {
             let now = core.advance(Clock::now());
-            core.shard.kick(now, qp.qpn());
-            core.transmit(now);
+            let posted = core.shard.kick(now, qp.qpn());
+            let is_polled = self.lease_end(now).is_some();
+            if !core.can_transmit() || !core.held.holds_post(now, posted, is_polled) {
+                core.transmit(now);
+            }
             self.release(core, now);
         } else if qp.mark_kicked() {
             self.kicks.push(qp.qpn());
@@ -553,7 +579,15 @@ impl Runner {
     pub fn poll(&self) {
         let now = Clock::now();
         self.last_poll.store(now.as_nanos(), Ordering::Relaxed);
-        self.turn_if_free(now);
+        self.turn_if_free(now, None);
+    }
+
+    /// As [`Self::poll`], for a thread that has found this queue empty, and looks again at once: if
+    /// it finds something then, acknowledgements wait some microseconds for what it posts.
+    pub fn poll_for(&self, cq: &CompletionQueue) {
+        let now = Clock::now();
+        self.last_poll.store(now.as_nanos(), Ordering::Relaxed);
+        self.turn_if_free(now, Some(cq));
     }
 
     /// Receives and processes in this thread, unless another one is at it, and leaves the sockets
@@ -563,17 +597,59 @@ impl Runner {
     /// (R51). Were this a [`Self::poll`], only the first packet would wake anyone, and the next
     /// one would wait for the end of the lease.
     pub fn poll_before_sleep(&self) {
-        self.turn_if_free(Clock::now());
+        self.turn_if_free(Clock::now(), None);
     }
 
-    fn turn_if_free(&self, now: Instant) {
+    fn turn_if_free(&self, now: Instant, cq: Option<&CompletionQueue>) {
         if !self.is_ours() {
             return;
         }
         if let Some(mut core) = self.core.try_lock() {
             let now = core.advance(now);
-            core.turn(now, &self.sleeper);
+            core.turn_for(now, &self.sleeper, cq);
+            core.held.note_polled();
             self.release(core, now);
+        }
+    }
+
+    /// Sends what waits for more posts, if it has done so for some microseconds: what a thread does
+    /// that polls a completion queue and finds something, so that nothing is to be received yet.
+    pub fn send_held(&self) {
+        let since = self.held_since.load(Ordering::Relaxed);
+        if since > 0 && Held::is_over(Instant::from_nanos(since), Clock::now()) && self.is_ours() {
+            self.send_now();
+        }
+    }
+
+    /// Sends what waits, unless another thread is at it.
+    fn send_now(&self) {
+        if let Some(mut core) = self.core.try_lock() {
+            let now = core.advance(Clock::now());
+            core.transmit(now);
+            self.release(core, now);
+        }
+    }
+
+    /// Sends what the program has posted last, if it has neither posted nor polled since, although
+    /// it polls these days. In the background thread.
+    pub(super) fn send_late(&self, now: Instant) {
+        if self.held_since.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let Some(mut core) = self.core.try_lock() else { return };
+        let now = core.advance(now);
+        match core.held.deadline() {
+            Some(at) if at <= now => {
+                core.held.note_late(now);
+                core.transmit(now);
+                self.release(core, now);
+            }
+            later => {
+                // The other timers are the program's while it polls.
+                self.sleeper.wake_by(later, now);
+                drop(core);
+                self.serve_left_work();
+            }
         }
     }
 
@@ -586,6 +662,9 @@ impl Runner {
         // Whoever sees this stored does not leave the sockets disarmed any more.
         self.last_poll.store(0, Ordering::SeqCst);
         self.sleeper.arm_sockets();
+        if self.held_since.load(Ordering::Relaxed) > 0 {
+            self.send_now();
+        }
     }
 
     /// When the time of whoever polled last is over, if it is not over yet.
@@ -620,7 +699,7 @@ impl Runner {
                 None => self.sleeper.arm_sockets(),
             }
         }
-        self.sleeper.wake_by(core.deadline(), now);
+        self.note_deadlines(&core, now);
         // Whoever waits gets it: this thread would take it again before the other one is awake.
         MutexGuard::unlock_fair(core);
         self.serve_left_work();
@@ -648,9 +727,16 @@ impl Runner {
     ///
     /// Whoever has the lock gives it back this way, or what others left stays undone.
     fn release(&self, core: MutexGuard<'_, Core>, now: Instant) {
-        self.sleeper.wake_by(core.deadline(), now);
+        self.note_deadlines(&core, now);
         drop(core);
         self.serve_left_work();
+    }
+
+    /// Sees to it that what is to be done later is done then, before the lock is given back.
+    fn note_deadlines(&self, core: &Core, now: Instant) {
+        let since = core.held.since().map_or(0, Instant::as_nanos);
+        self.held_since.store(since, Ordering::Relaxed);
+        self.sleeper.wake_by(core.deadline(), now);
     }
 
     /// Does what was left for the holder of the lock, if nobody holds it.
@@ -673,7 +759,7 @@ impl Runner {
                 core.shard.handle_packet(now, &path, &bytes);
             }
             core.transmit(now);
-            self.sleeper.wake_by(core.deadline(), now);
+            self.note_deadlines(&core, now);
         }
     }
 

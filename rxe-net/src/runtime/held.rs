@@ -1,0 +1,199 @@
+//! What waits a little, so that it leaves with what comes next: small posts, and acknowledgements.
+
+use rxe_core::shard::Posted;
+use rxe_core::time::Instant;
+
+/// How long something waits at most: whatever the program posts or polls after that sends all.
+const GATHER_NANOS: u64 = 10_000;
+/// When the background thread sends what waits, of a program that does neither.
+///
+/// A timer that is set and a thread that wakes cost a few microseconds of both processors' time.
+const LATEST_NANOS: u64 = 100_000;
+/// How long nothing waits after that thread had to help, for the first time.
+const FIRST_PAUSE_NANOS: u64 = 500_000;
+/// And at most.
+const LONGEST_PAUSE_NANOS: u64 = 1_000_000_000;
+/// A send is full with so many packets, or bytes: more would not make it cheaper.
+const FULL_PACKETS: u32 = 64;
+const FULL_BYTES: u64 = 60_000;
+/// Whoever awaits so many answers streams, and does not wait for this one.
+const MANY: u32 = 16;
+/// Packets that came at once and whose acknowledgement may wait: of an exchange of small messages.
+const FEW: usize = 2;
+
+/// What of a shard could be sent and waits.
+///
+/// A send costs the host as much as 150 packets in it do. So what a program posts while answers to
+/// earlier requests of the queue pair are awaited waits for what it posts next, until the send is
+/// full, it polls and finds nothing, some microseconds have gone by, or a timer fires. What it
+/// posts first since it polled leaves at once, unless many answers are awaited: so the question of
+/// somebody who waits for an answer does not wait, nor does that answer.
+///
+/// An acknowledgement of small messages waits for the answer that the program may post to what it
+/// has just polled: the two leave in one send, and the program sees its completion before.
+///
+/// This needs a program that polls. One that posts twice and then watches memory, without a poll,
+/// would wait for the timer: where that has happened, nothing waits for a while, and for four
+/// times as long each time until sends are full again.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// Since when something waits; `None` when nothing does.
+    since: Option<Instant>,
+    packets: u32,
+    bytes: u64,
+    /// Something has left since the program polled last.
+    has_sent: bool,
+    /// Nothing waits before this.
+    from: Instant,
+    pause_nanos: u64,
+}
+
+impl Held {
+    /// Whether what was just posted waits; `is_polled` says that the program polls these days.
+    pub(super) fn holds_post(&mut self, now: Instant, posted: Posted, is_polled: bool) -> bool {
+        let streams = posted.awaited >= MANY || posted.awaited > 0 && self.has_sent;
+        let may_wait = streams && is_polled && now >= self.from;
+        self.packets += posted.packets;
+        self.bytes += posted.bytes;
+        if self.packets >= FULL_PACKETS || self.bytes >= FULL_BYTES {
+            // This program fills sends: what made a pause was an accident.
+            self.pause_nanos = 0;
+            return false;
+        }
+        let since = *self.since.get_or_insert(now);
+        may_wait && now.nanos_since(since) < GATHER_NANOS
+    }
+
+    /// Whether the acknowledgements that are all that is to be sent wait, after a poll in which
+    /// `received` packets came and that found a completion.
+    pub(super) fn holds_acks(&mut self, now: Instant, received: usize) -> bool {
+        let holds = self.since.is_none() && (1..=FEW).contains(&received) && now >= self.from;
+        if holds {
+            self.since = Some(now);
+        }
+        holds
+    }
+
+    /// Notes that all that waited was handed on.
+    pub(super) fn note_sent(&mut self) {
+        (self.since, self.packets, self.bytes) = (None, 0, 0);
+        self.has_sent = true;
+    }
+
+    /// Notes that the program has polled, and that nothing came of its own.
+    pub(super) fn note_polled(&mut self) {
+        self.has_sent = false;
+    }
+
+    /// Since when something waits; `None` when nothing does.
+    pub(super) fn since(&self) -> Option<Instant> {
+        self.since
+    }
+
+    /// When the background thread sends it at the latest; `None` when nothing waits.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.since.map(|since| since.plus_nanos(LATEST_NANOS))
+    }
+
+    /// Whether what waits since then has waited long enough, as a program sees that posts or polls.
+    pub(super) fn is_over(since: Instant, now: Instant) -> bool {
+        now.nanos_since(since) >= GATHER_NANOS
+    }
+
+    /// Notes that the background thread found that something had waited too long.
+    pub(super) fn note_late(&mut self, now: Instant) {
+        let longer = self.pause_nanos.saturating_mul(4);
+        self.pause_nanos = longer.clamp(FIRST_PAUSE_NANOS, LONGEST_PAUSE_NANOS);
+        self.from = now.plus_nanos(self.pause_nanos);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(nanos)
+    }
+
+    const fn small(awaited: u32) -> Posted {
+        Posted { packets: 1, bytes: 8, awaited }
+    }
+
+    /// One that has sent since it polled, at time 0.
+    fn busy() -> Held {
+        let mut held = Held::default();
+        held.note_sent();
+        held
+    }
+
+    #[test]
+    fn the_first_one_after_a_poll_leaves_at_once() {
+        let mut held = Held::default();
+        assert!(!held.holds_post(at(0), small(1), true));
+        held.note_sent();
+        assert!(held.holds_post(at(1), small(1), true));
+        assert_eq!((held.since(), held.deadline()), (Some(at(1)), Some(at(1 + LATEST_NANOS))));
+        held.note_sent();
+        held.note_polled();
+        assert!(!held.holds_post(at(2), small(MANY - 1), true));
+        assert!(held.holds_post(at(2), small(MANY), true), "it streams");
+    }
+
+    #[test]
+    fn only_who_waits_anyway_and_polls_is_held_up() {
+        assert!(!busy().holds_post(at(1), small(0), true));
+        assert!(!busy().holds_post(at(1), small(1), false));
+    }
+
+    #[test]
+    fn a_full_send_and_a_long_time_end_it() {
+        let mut held = busy();
+        let held = (0..200).take_while(|_| held.holds_post(at(1), small(1), true)).count();
+        assert_eq!(held, FULL_PACKETS as usize - 1);
+        let mut held = busy();
+        assert!(!held.holds_post(
+            at(1),
+            Posted { packets: 1, bytes: FULL_BYTES, awaited: 1 },
+            true
+        ));
+        let mut held = busy();
+        assert!(held.holds_post(at(1), small(1), true));
+        assert!(held.holds_post(at(GATHER_NANOS), small(1), true));
+        assert!(!held.holds_post(at(1 + GATHER_NANOS), small(1), true));
+    }
+
+    #[test]
+    fn acknowledgements_of_a_few_packets_wait_once() {
+        let mut held = Held::default();
+        assert!(!held.holds_acks(at(1), 0));
+        assert!(!held.holds_acks(at(1), FEW + 1));
+        assert!(held.holds_acks(at(1), FEW));
+        assert!(!held.holds_acks(at(2), 1), "what waits leaves with the next poll");
+        held.note_sent();
+        held.note_late(at(2));
+        assert!(!held.holds_acks(at(3), 1));
+    }
+
+    #[test]
+    fn who_has_to_be_helped_is_left_alone_for_longer_each_time() {
+        let mut held = busy();
+        let mut now = at(0);
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            held.note_late(now);
+            assert!(!held.holds_post(now, small(1), true));
+            held.note_sent();
+            pauses.push(held.from.nanos_since(now));
+            now = held.from;
+            assert!(held.holds_post(now, small(1), true));
+            held.note_sent();
+        }
+        assert_eq!(pauses[..3], [500_000, 2_000_000, 8_000_000]);
+        assert_eq!(pauses[7], LONGEST_PAUSE_NANOS);
+        // Full sends show that it was an accident.
+        held.holds_post(now, Posted { packets: 64, bytes: 0, awaited: 1 }, true);
+        held.note_late(now);
+        assert_eq!(held.from.nanos_since(now), FIRST_PAUSE_NANOS);
+    }
+}
