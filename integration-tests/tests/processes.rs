@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use integration_tests::{Mesh, Report};
 use testkit::binary::urxe_binary;
+use testkit::left_out::left_out;
 use testkit::netns::{Namespace, with_namespaces};
 use testkit::process::{self, Running};
 use testkit::scratch::Scratch;
@@ -258,7 +259,7 @@ fn a_second_user_on_an_address_is_told_who_has_it() {
         };
         if !process::run("true", as_other().arg("true"), LIMIT).unwrap().status.success() {
             // In a user namespace there is but one.
-            eprintln!("left out: this user cannot be another one");
+            left_out("a part: this user cannot be another one");
             return;
         }
         let _mesh = {

@@ -3,6 +3,7 @@
 //!
 //! - [`netns`] makes network namespaces and veth pairs, as root or in a user namespace;
 //! - [`binary`] builds the command once, [`process`] runs programs with a time limit;
+//! - [`left_out`] says what a machine lacks;
 //! - [`capture`] and [`tshark`] take captures and read them, [`scratch`] has a folder for files;
 //! - [`sim`] plays whole devices on a network in memory, from a seed;
 //! - [`fuzz`] has the bodies of the fuzz targets;
@@ -17,6 +18,7 @@
 pub mod binary;
 pub mod capture;
 pub mod fuzz;
+pub mod left_out;
 pub mod netns;
 pub mod process;
 pub mod rules;
