@@ -16,7 +16,7 @@ use rxe_core::path::{Path, Transmit};
 use rxe_core::time::Instant;
 use rxe_net::batch::{ICRC_LEN, TxBatch};
 use rxe_net::link::{Link, LinkCounters};
-use rxe_net::udp::{BufferSizes, RawPipe, UdpConfig, UdpLink};
+use rxe_net::udp::{BufferSizes, PipeWork, RawPipe, UdpConfig, UdpLink};
 use rxe_wire::Qpn;
 
 /// BTH and RETH, as the first packet of a WRITE has.
@@ -38,6 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 segment: HEADERS + payload + ICRC_LEN,
                 duration,
                 buffers: BufferSizes::default(),
+                work: PipeWork::Bare,
             };
             let raw = raw.run()?.bytes_per_second();
             let (link, counters) = links(address, payload, duration)?;

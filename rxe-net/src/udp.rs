@@ -15,7 +15,7 @@ pub(crate) mod steer;
 mod sys;
 
 pub use link::{UdpConfig, UdpLink};
-pub use raw_pipe::{RawPipe, RawPipeReport};
+pub use raw_pipe::{PipeWork, RawPipe, RawPipeReport};
 pub(crate) use socket::socket_address;
 pub use socket::{BufferSizes, source_port};
 pub use steer::{BindError, ROCE_PORT};

@@ -11,6 +11,7 @@
 
 mod devices;
 mod dump;
+mod perf;
 mod pingpong;
 mod run;
 
@@ -34,6 +35,8 @@ enum Command {
     Devices(devices::Args),
     /// Show the RoCE packets of a capture, one line each, and check every iCRC.
     Dump(dump::Args),
+    /// Measure bandwidth, latency and message rate, beside what sockets carry without RDMA.
+    Perf(perf::Args),
     /// Send messages to and fro, check them, and time them; alone, or with ibv_rc_pingpong.
     Pingpong(pingpong::Args),
     /// Run a verbs program as it is, on RDMA over Ethernet in user space.
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Devices(args) => devices::run(&args),
         Command::Dump(args) => dump::run(&args),
+        Command::Perf(args) => perf::run(&args),
         Command::Pingpong(args) => pingpong::run(&args),
         Command::Run(args) => run::run(&args),
     }

@@ -4,8 +4,11 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rxe_wire::icrc::{ICRC_LEN, IcrcFlow};
 
 use super::socket::{self, BufferSizes};
 use super::sys::{self, OutMessage, RawAddress, RecvRing};
@@ -19,12 +22,27 @@ const WINDOW: u64 = 3;
 /// Time without progress after which what is under way counts as lost.
 const STALL: Duration = Duration::from_millis(2);
 
+/// Bytes of a segment before its payload: a BTH, where a packet has one.
+const HEADER: usize = 12;
+
+/// What is done to the bytes of a [`RawPipe`], beside sending them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PipeWork {
+    /// The receiver copies each once.
+    Bare,
+    /// What RDMA cannot do without: the sender copies each payload into its segment and makes the
+    /// iCRC, the receiver checks that and copies the payload. A segment needs more bytes than BTH
+    /// and iCRC have, 16.
+    Icrc,
+}
+
 /// A pipe over UDP sockets with the options of a [`UdpLink`](super::UdpLink), and nothing else.
 ///
 /// One thread sends segments of one size with `UDP_SEGMENT`, another receives them with `UDP_GRO`
-/// and copies each once, into memory that stands for the registered one. There is no iCRC and no
-/// protocol but a window that keeps loss low. So this is the most that RDMA over these sockets
-/// could reach, and an honest measure on a noisy machine when run right beside.
+/// and copies each once, into memory that stands for the registered one. There is no protocol but
+/// a window that keeps loss low, which costs nothing, since both threads see it. So this is the most
+/// that RDMA over these sockets could reach, with [`PipeWork::Icrc`] the most that RoCE could, and an
+/// honest measure on a noisy machine when run right beside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RawPipe {
     /// Address that sends.
@@ -39,12 +57,14 @@ pub struct RawPipe {
     pub duration: Duration,
     /// Sizes of the socket buffers.
     pub buffers: BufferSizes,
+    /// What is done to the bytes.
+    pub work: PipeWork,
 }
 
 /// What went through a [`RawPipe`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RawPipeReport {
-    /// Bytes that the receiver copied.
+    /// Bytes that arrived, in good segments.
     pub received_bytes: u64,
     /// Bytes that the sender sent; what is more than was received was lost.
     pub sent_bytes: u64,
@@ -74,57 +94,86 @@ impl RawPipe {
     /// Those of the sockets, `InvalidInput` for a segment size that is out of range, and those of
     /// a kernel without `UDP_SEGMENT`.
     pub fn run(&self) -> io::Result<RawPipeReport> {
-        if self.segment == 0 || self.segment > MAX_MESSAGE {
+        self.run_to(|| Ok(()))
+    }
+
+    /// As [`Self::run`]; the receiving thread, which ends with the run, calls `enter` before it opens
+    /// its socket. So it may be in another network namespace.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::run`], and those of `enter`.
+    pub fn run_to(
+        &self,
+        enter: impl FnOnce() -> io::Result<()> + Send,
+    ) -> io::Result<RawPipeReport> {
+        let least = match self.work {
+            PipeWork::Bare => 1,
+            PipeWork::Icrc => HEADER + ICRC_LEN + 1,
+        };
+        if !(least..=MAX_MESSAGE).contains(&self.segment) {
+            let segment = self.segment;
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("a segment of {} bytes: 1 to {MAX_MESSAGE} are possible", self.segment),
+                format!("a segment of {segment} bytes: {least} to {MAX_MESSAGE} are possible"),
             ));
         }
-        let receiver = sys::udp_socket(self.to)?;
-        socket::prepare_receiver(&receiver, self.to, self.buffers)?;
-        sys::bind(receiver.as_fd(), socket::socket_address(self.to, 0, self.scope_id))?;
-        let to = sys::local_address(receiver.as_fd())?;
-        let sender = sys::udp_socket(self.from)?;
-        socket::prepare_sender(&sender, self.from, self.buffers)?;
-        sys::bind(sender.as_fd(), socket::socket_address(self.from, 0, self.scope_id))?;
-
         let progress = Progress::default();
-        let start = Instant::now();
+        let (tell, told) = mpsc::channel();
         thread::scope(|scope| {
-            let receiving = scope.spawn(|| receive(&receiver, &progress));
-            let sent = self.send(&sender, to, start, &progress);
+            let progress = &progress;
+            let receiving = scope.spawn(move || {
+                enter()?;
+                let receiver = sys::udp_socket(self.to)?;
+                socket::prepare_receiver(&receiver, self.to, self.buffers)?;
+                sys::bind(receiver.as_fd(), socket::socket_address(self.to, 0, self.scope_id))?;
+                // Where nobody listens, the sender has failed, and has said why.
+                let _ = tell.send(sys::local_address(receiver.as_fd())?);
+                self.receive(&receiver, progress)
+            });
+            // Where nobody tells, the receiver has failed, and says why.
+            let sent = match told.recv() {
+                Ok(to) => self.send(to, progress),
+                Err(mpsc::RecvError) => Ok((Instant::now(), 0)),
+            };
             progress.finished.store(true, Ordering::Release);
             let end = receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            let (start, sent_bytes) = sent?;
             Ok(RawPipeReport {
                 received_bytes: progress.received.load(Ordering::Acquire),
-                sent_bytes: sent?,
+                sent_bytes,
                 elapsed: end.saturating_duration_since(start),
             })
         })
     }
 
-    /// Sends until the time is over; returns how many bytes.
-    fn send(
-        &self,
-        fd: &OwnedFd,
-        to: SocketAddr,
-        start: Instant,
-        progress: &Progress,
-    ) -> io::Result<u64> {
+    /// The flow that the iCRCs are of: the same at both ends, whichever ports the sockets have.
+    fn flow(&self) -> IcrcFlow {
+        match (self.from, self.to) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => IcrcFlow::v4(from, to, 0),
+            (IpAddr::V6(from), IpAddr::V6(to)) => IcrcFlow::v6(from, to, 0),
+            // Such sockets do not reach each other.
+            _ => IcrcFlow::v1([0; 16], [0; 16]),
+        }
+    }
+
+    /// Sends until the time is over; returns when it began, and how many bytes it sent.
+    fn send(&self, to: SocketAddr, progress: &Progress) -> io::Result<(Instant, u64)> {
+        let socket = sys::udp_socket(self.from)?;
+        socket::prepare_sender(&socket, self.from, self.buffers)?;
+        sys::bind(socket.as_fd(), socket::socket_address(self.from, 0, self.scope_id))?;
+        let (fd, start) = (socket.as_fd(), Instant::now());
         let count = (MAX_MESSAGE / self.segment).clamp(1, MAX_SEGMENTS);
-        let bytes = vec![0x5a; count * self.segment];
-        let message = OutMessage {
-            to: RawAddress::new(to, 0),
-            bytes: &bytes,
-            segment: if count > 1 { self.segment as u16 } else { 0 },
-        };
+        let memory = vec![0x5a; count * self.segment];
+        let mut bytes = memory.clone();
+        let (flow, segment) = (self.flow(), if count > 1 { self.segment as u16 } else { 0 });
         let window = WINDOW * bytes.len() as u64;
         let (mut sent, mut lost, mut seen) = (0, 0, 0);
         let mut last_progress = start;
         loop {
             let now = Instant::now();
             if now.saturating_duration_since(start) >= self.duration {
-                return Ok(sent);
+                return Ok((start, sent));
             }
             let received = progress.received.load(Ordering::Acquire);
             if received != seen {
@@ -132,7 +181,11 @@ impl RawPipe {
             }
             // What was given up as lost may still come, so this may be more than was sent.
             if sent + bytes.len() as u64 <= received + lost + window {
-                match sys::send_messages(fd.as_fd(), &[message]) {
+                if self.work == PipeWork::Icrc {
+                    make(&flow, self.segment, &memory, &mut bytes);
+                }
+                let message = OutMessage { to: RawAddress::new(to, 0), bytes: &bytes, segment };
+                match sys::send_messages(fd, &[message]) {
                     Ok(_) => sent += bytes.len() as u64,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::yield_now(),
                     Err(error) => return Err(error),
@@ -145,38 +198,67 @@ impl RawPipe {
             }
         }
     }
+
+    /// Receives until the sender has finished and nothing waits; returns when the last byte came.
+    fn receive(&self, fd: &OwnedFd, progress: &Progress) -> io::Result<Instant> {
+        let mut ring = RecvRing::new(8);
+        let mut memory = vec![0; sys::BUFFER_LEN];
+        let mut last = Instant::now();
+        let flow = self.flow();
+        loop {
+            // Before looking: what was sent before it finished is then found by looking.
+            let finished = progress.finished.load(Ordering::Acquire);
+            let count = match ring.receive(fd.as_fd(), 0) {
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if finished {
+                        return Ok(last);
+                    }
+                    thread::yield_now();
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            let mut received = 0;
+            for index in 0..count {
+                let Some(message) = ring.message(index) else { continue };
+                received += match self.work {
+                    PipeWork::Bare => {
+                        memory[..message.bytes.len()].copy_from_slice(message.bytes);
+                        message.bytes.len() as u64
+                    }
+                    PipeWork::Icrc => take(&flow, self.segment, message.bytes, &mut memory),
+                };
+            }
+            std::hint::black_box(&memory);
+            progress.received.fetch_add(received, Ordering::Release);
+            last = Instant::now();
+        }
+    }
 }
 
-/// Receives until the sender has finished and nothing waits; returns when the last byte came.
-fn receive(fd: &OwnedFd, progress: &Progress) -> io::Result<Instant> {
-    let mut ring = RecvRing::new(8);
-    let mut memory = vec![0; sys::BUFFER_LEN];
-    let mut last = Instant::now();
-    loop {
-        // Before looking: what was sent before it finished is then found by looking.
-        let finished = progress.finished.load(Ordering::Acquire);
-        let count = match ring.receive(fd.as_fd(), 0) {
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                if finished {
-                    return Ok(last);
-                }
-                thread::yield_now();
-                continue;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let mut received = 0;
-        for index in 0..count {
-            let Some(message) = ring.message(index) else { continue };
-            memory[..message.bytes.len()].copy_from_slice(message.bytes);
-            received += message.bytes.len() as u64;
-        }
-        std::hint::black_box(&memory);
-        progress.received.fetch_add(received, Ordering::Release);
-        last = Instant::now();
+/// Makes segments of the bytes in `memory`: copies each payload, and stores the iCRC behind.
+fn make(flow: &IcrcFlow, segment: usize, memory: &[u8], to: &mut [u8]) {
+    for (from, segment) in memory.chunks(segment).zip(to.chunks_mut(segment)) {
+        let Some((packet, icrc)) = segment.split_last_chunk_mut() else { continue };
+        let end = packet.len();
+        packet[HEADER..].copy_from_slice(&from[HEADER..end]);
+        *icrc = flow.icrc(0, packet).to_le_bytes();
     }
+}
+
+/// Checks each segment, and copies the payloads of those that are right; returns their bytes.
+fn take(flow: &IcrcFlow, segment: usize, bytes: &[u8], memory: &mut [u8]) -> u64 {
+    let mut good = 0;
+    for (segment, to) in bytes.chunks(segment).zip(memory.chunks_mut(segment)) {
+        let Some((packet, icrc)) = segment.split_last_chunk() else { continue };
+        if packet.len() > HEADER && flow.icrc(0, packet).to_le_bytes() == *icrc {
+            to[HEADER..packet.len()].copy_from_slice(&packet[HEADER..]);
+            good += segment.len() as u64;
+        }
+    }
+    good
 }
 
 #[cfg(test)]
@@ -192,15 +274,39 @@ mod tests {
             segment,
             duration: Duration::from_millis(30),
             buffers: BufferSizes::default(),
+            work: PipeWork::Bare,
         }
     }
 
     #[test]
+    fn only_segments_with_their_icrc_count() {
+        let flow = pipe("127.0.0.1", 100).flow();
+        let (from, mut wire, mut to) = (vec![7; 250], vec![0; 250], vec![0; 250]);
+        make(&flow, 100, &from, &mut wire);
+        assert_eq!(take(&flow, 100, &wire, &mut to), 250);
+        assert_eq!((to[12], to[95], to[96], to[112]), (7, 7, 0, 7));
+        wire[150] ^= 1;
+        assert_eq!(take(&flow, 100, &wire, &mut to), 150);
+    }
+
+    #[test]
+    fn an_entry_that_fails_is_the_error() {
+        let refused = || Err(io::Error::from(io::ErrorKind::PermissionDenied));
+        let error = pipe("127.0.0.1", 1000).run_to(refused).expect_err("refused");
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
     fn what_arrives_is_counted() {
-        for (ip, segment) in [("127.0.0.1", 1052), ("::1", 4116), ("127.0.0.1", 60_000)] {
+        for (ip, segment, work) in [
+            ("127.0.0.1", 1052, PipeWork::Bare),
+            ("127.0.0.1", 1040, PipeWork::Icrc),
+            ("::1", 4116, PipeWork::Icrc),
+            ("127.0.0.1", 60_000, PipeWork::Bare),
+        ] {
             let mut best = 0.0;
             for _ in 0..20 {
-                let report = pipe(ip, segment).run().expect("a run");
+                let report = RawPipe { work, ..pipe(ip, segment) }.run().expect("a run");
                 assert!(report.received_bytes > 0);
                 assert_eq!(report.received_bytes % segment as u64, 0);
                 assert!(report.received_bytes <= report.sent_bytes);
@@ -221,5 +327,7 @@ mod tests {
             let error = pipe("127.0.0.1", segment).run().expect_err("refused");
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         }
+        let pipe = RawPipe { work: PipeWork::Icrc, ..pipe("127.0.0.1", 16) };
+        assert_eq!(pipe.run().expect_err("refused").kind(), io::ErrorKind::InvalidInput);
     }
 }

@@ -16,7 +16,7 @@ use super::port::PortError;
 
 /// Why a pingpong ended early, or with wrong data.
 #[derive(Debug, Error)]
-pub(super) enum PingpongError {
+pub(crate) enum PingpongError {
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
     #[error(transparent)]

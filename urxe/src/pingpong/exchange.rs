@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why the two ends did not come together.
 #[derive(Debug, Error)]
-pub(super) enum ExchangeError {
+pub(crate) enum ExchangeError {
     #[error("cannot find an {family}address of {host}: {source}")]
     Resolve { host: String, family: &'static str, source: io::Error },
     #[error("the name {host} has no {family}address")]
@@ -134,7 +134,7 @@ fn fits(index: usize, byte: u8) -> bool {
 }
 
 /// Listens where a client will come: on all addresses, of both families where the host has IPv6.
-pub(super) fn listen(port: u16, ipv6: bool) -> Result<TcpListener, ExchangeError> {
+pub(crate) fn listen(port: u16, ipv6: bool) -> Result<TcpListener, ExchangeError> {
     let listener = match TcpListener::bind(("::", port)) {
         Err(error) if !ipv6 && error.kind() != ErrorKind::AddrInUse => {
             TcpListener::bind(("0.0.0.0", port))
@@ -152,14 +152,14 @@ pub(super) fn listen(port: u16, ipv6: bool) -> Result<TcpListener, ExchangeError
 }
 
 /// Takes a client in.
-pub(super) fn accept(listener: &TcpListener) -> Result<TcpStream, ExchangeError> {
+pub(crate) fn accept(listener: &TcpListener) -> Result<TcpStream, ExchangeError> {
     let (stream, _) = listener.accept().map_err(ExchangeError::Accept)?;
     prepare(&stream)?;
     Ok(stream)
 }
 
 /// Connects to a server.
-pub(super) fn connect(host: &str, port: u16, ipv6: bool) -> Result<TcpStream, ExchangeError> {
+pub(crate) fn connect(host: &str, port: u16, ipv6: bool) -> Result<TcpStream, ExchangeError> {
     let family = if ipv6 { "IPv6 " } else { "" };
     let addresses = (host, port).to_socket_addrs().map_err(|source| ExchangeError::Resolve {
         host: host.to_owned(),
@@ -180,7 +180,7 @@ pub(super) fn connect(host: &str, port: u16, ipv6: bool) -> Result<TcpStream, Ex
         return Err(ExchangeError::NoAddress { host: host.to_owned(), family });
     };
     let hint = match source.kind() {
-        ErrorKind::ConnectionRefused => ": is the server running there? (urxe pingpong --server)",
+        ErrorKind::ConnectionRefused => ": is the server running there? (urxe … --server)",
         ErrorKind::TimedOut => ": is the host up, and does a firewall let this port through?",
         _ => "",
     };

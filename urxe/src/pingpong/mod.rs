@@ -8,12 +8,12 @@
 mod args;
 mod companion;
 mod error;
-mod exchange;
+pub(crate) mod exchange;
 mod game;
 mod local;
 mod pair;
-mod pattern;
-mod port;
+pub(crate) mod pattern;
+pub(crate) mod port;
 mod remote;
 mod service;
 #[cfg(test)]
@@ -23,14 +23,14 @@ mod xrc_exchange;
 use std::process::ExitCode;
 
 pub(crate) use args::Args;
+pub(crate) use error::PingpongError;
 
 use args::Mode;
-use error::PingpongError;
 
 /// The exit status when the work failed or data was wrong.
-const STATUS_FAILED: u8 = 1;
+pub(crate) const STATUS_FAILED: u8 = 1;
 /// The exit status when the arguments contradict each other (clap's for bad usage).
-const STATUS_USAGE: u8 = 2;
+pub(crate) const STATUS_USAGE: u8 = 2;
 
 /// Plays, prints what it took, and says how it went.
 pub(crate) fn run(args: &Args) -> ExitCode {

@@ -9,14 +9,14 @@ fn word(seed: u64, index: usize) -> [u8; 8] {
 }
 
 /// Fills `to` with the bytes of `seed`.
-pub(super) fn fill(seed: u64, to: &mut [u8]) {
+pub(crate) fn fill(seed: u64, to: &mut [u8]) {
     for (index, chunk) in to.chunks_mut(8).enumerate() {
         chunk.copy_from_slice(&word(seed, index)[..chunk.len()]);
     }
 }
 
 /// The first place where `got` has other bytes than `fill` would write.
-pub(super) fn first_difference(seed: u64, got: &[u8]) -> Option<usize> {
+pub(crate) fn first_difference(seed: u64, got: &[u8]) -> Option<usize> {
     let index = got
         .chunks(8)
         .enumerate()

@@ -9,7 +9,7 @@ use super::error::PingpongError;
 
 /// Why there is nothing to play on.
 #[derive(Debug, Error)]
-pub(super) enum PortError {
+pub(crate) enum PortError {
     #[error("no RDMA device has the address {ip} of the TCP connection: name one with -d{known}")]
     NoDevice { ip: IpAddr, known: String },
     #[error("{device} has no GID that this host owns{family}: give its interface an address")]
@@ -35,7 +35,7 @@ pub(super) enum PortError {
 }
 
 /// The device that has this address.
-pub(super) fn device_of(ip: IpAddr) -> Result<Device, PingpongError> {
+pub(crate) fn device_of(ip: IpAddr) -> Result<Device, PingpongError> {
     let mut all = devices()?;
     match all.iter().position(|device| device.interface().addrs.contains(&ip)) {
         Some(index) => Ok(all.swap_remove(index)),
@@ -50,7 +50,7 @@ pub(super) fn device_of(ip: IpAddr) -> Result<Device, PingpongError> {
 
 /// What is known of the GID to use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wanted {
+pub(crate) enum Wanted {
     /// This one.
     Index(u32),
     /// The one of this address, or else one of its family.
@@ -63,7 +63,7 @@ pub(super) enum Wanted {
 }
 
 /// The GID to use of a port.
-pub(super) fn choose_gid(
+pub(crate) fn choose_gid(
     context: &Context,
     port: u8,
     wanted: Wanted,
@@ -108,12 +108,12 @@ pub(super) fn choose_gid(
 }
 
 /// The path MTU that a port carries at most.
-pub(super) fn active_mtu(context: &Context, port: u8) -> Result<Mtu, PingpongError> {
+pub(crate) fn active_mtu(context: &Context, port: u8) -> Result<Mtu, PingpongError> {
     Ok(context.query_port(port)?.active_mtu)
 }
 
 /// Checks that a port carries the path MTU.
-pub(super) fn check_mtu(context: &Context, port: u8, wanted: Mtu) -> Result<(), PingpongError> {
+pub(crate) fn check_mtu(context: &Context, port: u8, wanted: Mtu) -> Result<(), PingpongError> {
     let active = active_mtu(context, port)?;
     if wanted > active {
         let device = context.device().name().to_owned();
@@ -123,7 +123,7 @@ pub(super) fn check_mtu(context: &Context, port: u8, wanted: Mtu) -> Result<(), 
 }
 
 /// Checks that a datagram on this port may have so many bytes.
-pub(super) fn check_datagram(context: &Context, port: u8, size: u32) -> Result<(), PingpongError> {
+pub(crate) fn check_datagram(context: &Context, port: u8, size: u32) -> Result<(), PingpongError> {
     let max = active_mtu(context, port)?.bytes();
     if size as usize > max {
         let device = context.device().name().to_owned();

@@ -13,7 +13,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use ibverbs_api::{BufferSizes, Device, Mtu, OpenOptions};
-use rxe_net::udp::RawPipe;
+use rxe_net::udp::{PipeWork, RawPipe};
 
 use super::error::PingpongError;
 use super::port::{self, Wanted};
@@ -150,6 +150,7 @@ fn raw(gid: &ibverbs_api::GidEntry, mtu: Mtu, duration: Duration) -> Result<f64,
         segment: mtu.bytes() + PACKET_OVERHEAD,
         duration,
         buffers: BufferSizes::default(),
+        work: PipeWork::Bare,
     };
     Ok(pipe.run().map_err(PingpongError::RawPipe)?.bytes_per_second())
 }

@@ -1,0 +1,395 @@
+//! What this machine's sockets carry without RDMA: what the figures are held against.
+//!
+//! Both ends of each are threads of this process, which see how far the other is without a message
+//! between them: so a limit is never too low for want of a protocol. The receiving thread may be in
+//! another network namespace.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ibverbs_api::BufferSizes;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rxe_net::udp::{PipeWork, RawPipe};
+use rxe_wire::icrc::IcrcFlow;
+
+use super::histogram::Histogram;
+use super::load::{Kind, Load};
+
+/// Bytes around the payload of a packet, from BTH to iCRC: those of the middle of a message.
+const PACKET_OVERHEAD: usize = 12 + 4;
+/// Bytes of a write to TCP, as iperf3 makes them.
+const TCP_WRITE: usize = 128 << 10;
+/// Bytes that are copied, or of which a CRC is made: as many as a segmented send has, in cache.
+const BLOCK: usize = 64 << 10;
+/// The longest message of a UDP ping-pong, with room for headers.
+const LONGEST: usize = 60_000;
+/// How long the first message may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Looks in vain before the core is offered to others.
+const LOOKS: u32 = 256;
+/// How long a thread waits for a message before it looks whether all is over.
+const NAP: Duration = Duration::from_millis(50);
+
+/// One thing that the machine can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Limit {
+    /// UDP with segmentation offload: the bytes are copied once, at the receiver.
+    BarePipe,
+    /// The same, with the iCRC made and checked, and the payload copied at both ends.
+    IcrcPipe,
+    /// One TCP connection.
+    Tcp,
+    /// UDP messages to and fro, both ends polling: one way.
+    UdpPolling,
+    /// UDP messages to and fro, both ends asleep in a read: one way.
+    UdpBlocking,
+    /// Copying 64 KiB that are in a cache.
+    Memcpy,
+    /// The iCRCs of packets of 4 KiB that are in a cache.
+    Crc,
+}
+
+/// What a limit is counted in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unit {
+    /// Bytes a second, of payload.
+    BytesPerSecond,
+    /// Microseconds.
+    Micros,
+}
+
+impl Unit {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::BytesPerSecond => "bytes_per_second",
+            Self::Micros => "us",
+        }
+    }
+
+    /// A value, with the unit.
+    pub(super) fn show(self, value: f64) -> String {
+        match self {
+            Self::BytesPerSecond => format!("{:.3} GB/s", value / 1e9),
+            Self::Micros => format!("{value:.2} us"),
+        }
+    }
+}
+
+impl Limit {
+    /// Those that a load is held against.
+    pub(super) fn of(load: &Load) -> &'static [Self] {
+        match (load.kind, load.has_events) {
+            (Kind::Bandwidth, _) => &[Self::IcrcPipe, Self::BarePipe, Self::Tcp],
+            (Kind::Latency, _) if load.size as usize > LONGEST => &[],
+            (Kind::Latency, false) => &[Self::UdpPolling],
+            (Kind::Latency, true) => &[Self::UdpBlocking],
+        }
+    }
+
+    /// Those that do not depend on a load.
+    pub(super) const MACHINE: [Self; 2] = [Self::Memcpy, Self::Crc];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::BarePipe => "UDP, segmented, without iCRC",
+            Self::IcrcPipe => "the bare pipe (UDP, iCRC, copies)",
+            Self::Tcp => "TCP",
+            Self::UdpPolling => "a UDP ping-pong, polling",
+            Self::UdpBlocking => "a UDP ping-pong, blocking",
+            Self::Memcpy => "memcpy",
+            Self::Crc => "iCRC",
+        }
+    }
+
+    pub(super) const fn unit(self) -> Unit {
+        match self {
+            Self::BarePipe | Self::IcrcPipe | Self::Tcp | Self::Memcpy | Self::Crc => {
+                Unit::BytesPerSecond
+            }
+            Self::UdpPolling | Self::UdpBlocking => Unit::Micros,
+        }
+    }
+}
+
+/// Where limits are measured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Ground {
+    /// The address of the sending end.
+    pub(super) from: IpAddr,
+    /// The address of the receiving end.
+    pub(super) to: IpAddr,
+    /// Index of the interface of link-local addresses; otherwise 0.
+    pub(super) scope_id: u32,
+    /// The network namespace of the receiving end, if it is another.
+    pub(super) namespace: Option<PathBuf>,
+}
+
+/// Brings this thread into a network namespace.
+pub(super) fn enter(namespace: Option<&Path>) -> io::Result<()> {
+    let Some(path) = namespace else { return Ok(()) };
+    let file = File::open(path).map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot open {}: {error}", path.display()))
+    })?;
+    Ok(move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?)
+}
+
+impl Ground {
+    /// What a limit comes to, measured for so long with messages like those of a load.
+    ///
+    /// # Errors
+    ///
+    /// Those of the sockets, and of the namespace.
+    pub(super) fn measure(
+        &self,
+        limit: Limit,
+        size: u32,
+        mtu: u32,
+        duration: Duration,
+    ) -> io::Result<f64> {
+        match limit {
+            Limit::BarePipe => self.pipe(PipeWork::Bare, size, mtu, duration),
+            Limit::IcrcPipe => self.pipe(PipeWork::Icrc, size, mtu, duration),
+            Limit::Tcp => self.tcp(duration),
+            Limit::UdpPolling => self.udp(false, size as usize, duration),
+            Limit::UdpBlocking => self.udp(true, size as usize, duration),
+            Limit::Memcpy => Ok(memcpy(duration)),
+            Limit::Crc => Ok(crc(duration)),
+        }
+    }
+
+    /// Payload bytes a second, in packets as the load has them.
+    fn pipe(&self, work: PipeWork, size: u32, mtu: u32, duration: Duration) -> io::Result<f64> {
+        let payload = size.min(mtu) as usize;
+        let segment = payload + PACKET_OVERHEAD;
+        let pipe = RawPipe {
+            from: self.from,
+            to: self.to,
+            scope_id: self.scope_id,
+            segment,
+            duration,
+            buffers: BufferSizes::default(),
+            work,
+        };
+        let report = pipe.run_to(|| enter(self.namespace.as_deref()))?;
+        Ok(report.bytes_per_second() * payload as f64 / segment as f64)
+    }
+
+    fn address(&self, ip: IpAddr) -> SocketAddr {
+        match ip {
+            IpAddr::V4(_) => SocketAddr::new(ip, 0),
+            IpAddr::V6(ip) => std::net::SocketAddrV6::new(ip, 0, 0, self.scope_id).into(),
+        }
+    }
+
+    /// Bytes a second over one connection.
+    fn tcp(&self, duration: Duration) -> io::Result<f64> {
+        let (tell, told) = mpsc::channel();
+        let received = AtomicU64::new(0);
+        thread::scope(|scope| {
+            let receiving = scope.spawn(|| -> io::Result<Instant> {
+                let tell = tell;
+                enter(self.namespace.as_deref())?;
+                let listener = TcpListener::bind(self.address(self.to))?;
+                let _ = tell.send(listener.local_addr()?);
+                let (mut stream, _) = listener.accept()?;
+                let mut memory = vec![0; TCP_WRITE];
+                let mut last = Instant::now();
+                loop {
+                    match stream.read(&mut memory)? {
+                        0 => return Ok(last),
+                        count => received.fetch_add(count as u64, Ordering::Relaxed),
+                    };
+                    last = Instant::now();
+                }
+            });
+            let start = Instant::now();
+            let sent = match told.recv() {
+                Ok(to) => send_tcp(to, start, duration),
+                Err(mpsc::RecvError) => Ok(()),
+            };
+            let end = receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            sent?;
+            let elapsed = end.saturating_duration_since(start).as_secs_f64();
+            Ok(received.load(Ordering::Relaxed) as f64 / elapsed.max(f64::MIN_POSITIVE))
+        })
+    }
+
+    /// The median of half a round trip, in microseconds.
+    fn udp(&self, blocks: bool, size: usize, duration: Duration) -> io::Result<f64> {
+        let own = UdpSocket::bind(self.address(self.from))?;
+        let client = own.local_addr()?;
+        let (tell, told) = mpsc::channel();
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let answering = scope.spawn(|| -> io::Result<()> {
+                let tell = tell;
+                enter(self.namespace.as_deref())?;
+                let socket = UdpSocket::bind(self.address(self.to))?;
+                socket.connect(client)?;
+                prepare(&socket, blocks)?;
+                let _ = tell.send(socket.local_addr()?);
+                let (mut bytes, mut looks) = (vec![0; LONGEST], 0u32);
+                while !over.load(Ordering::Relaxed) {
+                    if let Some(count) = receive(&socket, &mut bytes)? {
+                        socket.send(&bytes[..count])?;
+                        continue;
+                    }
+                    looks = looks.wrapping_add(1);
+                    if looks.is_multiple_of(LOOKS) {
+                        thread::yield_now();
+                    }
+                }
+                Ok(())
+            });
+            let times = match told.recv() {
+                Ok(to) => own.connect(to).and_then(|()| exchange(&own, blocks, size, duration)),
+                Err(mpsc::RecvError) => Ok(Histogram::default()),
+            };
+            over.store(true, Ordering::Relaxed);
+            answering.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            Ok(times?.percentile(50.0))
+        })
+    }
+}
+
+fn send_tcp(to: SocketAddr, start: Instant, duration: Duration) -> io::Result<()> {
+    let mut stream = TcpStream::connect(to)?;
+    let bytes = vec![0x5a; TCP_WRITE];
+    while start.elapsed() < duration {
+        stream.write_all(&bytes)?;
+    }
+    Ok(())
+}
+
+fn prepare(socket: &UdpSocket, blocks: bool) -> io::Result<()> {
+    match blocks {
+        true => socket.set_read_timeout(Some(NAP)),
+        false => socket.set_nonblocking(true),
+    }
+}
+
+/// Looks for a message, or sleeps for it.
+fn receive(socket: &UdpSocket, to: &mut [u8]) -> io::Result<Option<usize>> {
+    match socket.recv(to) {
+        Ok(count) => Ok(Some(count)),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Ok(None)
+        }
+        // One that was lost is sent again.
+        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Messages there and back; half of how long each took.
+fn exchange(
+    socket: &UdpSocket,
+    blocks: bool,
+    size: usize,
+    duration: Duration,
+) -> io::Result<Histogram> {
+    prepare(socket, blocks)?;
+    let message = vec![0x5a; size.min(LONGEST)];
+    let mut bytes = vec![0; LONGEST];
+    let mut times = Histogram::default();
+    let start = Instant::now();
+    // However busy the machine is, one must come.
+    while start.elapsed() < duration || (times.is_empty() && start.elapsed() < PATIENCE) {
+        let begun = Instant::now();
+        socket.send(&message)?;
+        let mut looks = 0u32;
+        let is_back = loop {
+            if receive(socket, &mut bytes)?.is_some() {
+                break true;
+            }
+            looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(LOOKS) {
+                thread::yield_now();
+            }
+            if begun.elapsed() > NAP {
+                break false;
+            }
+        };
+        if is_back {
+            times.record(begun.elapsed() / 2);
+        }
+    }
+    if times.is_empty() {
+        return Err(io::Error::new(ErrorKind::TimedOut, "no UDP message came back"));
+    }
+    Ok(times)
+}
+
+/// Repeats `work`, which is done to so many bytes, for a while; bytes a second.
+fn repeat(bytes: usize, duration: Duration, mut work: impl FnMut()) -> f64 {
+    let start = Instant::now();
+    let mut count = 0u64;
+    loop {
+        for _ in 0..16 {
+            work();
+        }
+        count += 16;
+        let elapsed = start.elapsed();
+        if elapsed >= duration {
+            return (count * bytes as u64) as f64 / elapsed.as_secs_f64();
+        }
+    }
+}
+
+fn memcpy(duration: Duration) -> f64 {
+    let (from, mut to) = (vec![0x5a_u8; BLOCK], vec![0; BLOCK]);
+    repeat(BLOCK, duration, || {
+        to.copy_from_slice(std::hint::black_box(&from));
+        std::hint::black_box(&to);
+    })
+}
+
+fn crc(duration: Duration) -> f64 {
+    let packet = vec![0x5a_u8; 12 + 4096];
+    let flow = IcrcFlow::v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 0xc000);
+    repeat(packet.len(), duration, || {
+        std::hint::black_box(flow.icrc(0, std::hint::black_box(&packet)));
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_limit_is_measured() {
+        let ip = IpAddr::from([127, 0, 0, 1]);
+        let ground = Ground { from: ip, to: ip, scope_id: 0, namespace: None };
+        for limit in [
+            Limit::BarePipe,
+            Limit::IcrcPipe,
+            Limit::Tcp,
+            Limit::UdpPolling,
+            Limit::UdpBlocking,
+            Limit::Memcpy,
+            Limit::Crc,
+        ] {
+            let value = ground.measure(limit, 4096, 1024, Duration::from_millis(60)).expect("runs");
+            let least = if limit.unit() == Unit::Micros { 0.2 } else { 1e6 };
+            assert!(value > least && value < 1e12, "{limit:?}: {value}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_that_is_none_is_an_error() {
+        let ip = IpAddr::from([127, 0, 0, 1]);
+        let namespace = Some(PathBuf::from("/proc/self/status"));
+        let ground = Ground { from: ip, to: ip, scope_id: 0, namespace };
+        for limit in [Limit::IcrcPipe, Limit::Tcp, Limit::UdpPolling] {
+            let result = ground.measure(limit, 64, 1024, Duration::from_millis(10));
+            assert!(result.is_err(), "{limit:?}: {result:?}");
+        }
+    }
+}
