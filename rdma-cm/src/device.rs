@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant as StdInstant};
 
 use gid_table::Gid;
 use ibverbs_api::{Context, Device, ProtectionDomain, Seed};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand_core::{OsRng, TryRngCore};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::Instant;
@@ -20,6 +21,9 @@ use crate::engine::{CmConfig, CmEngine, CmEvent, ListenerId};
 use crate::gsi::Gsi;
 use crate::id::IdInner;
 
+/// How long what was said last may need to leave.
+const LAST_WORDS: Duration = Duration::from_millis(5);
+
 /// An opened device.
 #[derive(Debug)]
 pub(crate) struct CmDevice {
@@ -27,6 +31,8 @@ pub(crate) struct CmDevice {
     gsi: Gsi,
     wake: EventFd,
     core: Mutex<Core>,
+    /// The thread has taken in what had come.
+    turned: Condvar,
 }
 
 /// The engine, and who its connections and listeners belong to.
@@ -65,7 +71,8 @@ impl CmDevice {
             wakes_at: None,
         };
         let wake = EventFd::new()?;
-        let this = Arc::new(Self { context, gsi, wake, core: Mutex::new(core) });
+        let this =
+            Arc::new(Self { context, gsi, wake, core: Mutex::new(core), turned: Condvar::new() });
         let thread = this.clone();
         let name = format!("cm {}", device.name());
         std::thread::Builder::new().name(name).spawn(move || thread.run())?;
@@ -121,6 +128,26 @@ impl CmDevice {
         }
     }
 
+    /// Waits until peers have granted all ends that we have asked for, at most until `deadline`;
+    /// whether they have.
+    pub(crate) fn finish(&self, deadline: StdInstant) -> bool {
+        let mut core = self.core.lock();
+        while core.engine.parting() > 0 {
+            if self.turned.wait_until(&mut core, deadline).timed_out() {
+                return false;
+            }
+        }
+        let has_ended_any = core.engine.sizes().timewait > 0;
+        drop(core);
+        self.context.flush(LAST_WORDS);
+        if has_ended_any {
+            // Where processes share an address, this one may have got what is for another, our last
+            // words among it: it is passed on as long as we are here.
+            std::thread::sleep(LAST_WORDS);
+        }
+        true
+    }
+
     /// What the thread does, as long as the process lives.
     fn run(self: Arc<Self>) {
         loop {
@@ -157,6 +184,7 @@ impl CmDevice {
             events.push(event);
         }
         core.wakes_at = core.engine.poll_timeout();
+        self.turned.notify_all();
         (events, core.wakes_at)
     }
 }

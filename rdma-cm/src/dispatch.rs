@@ -126,7 +126,7 @@ fn on_request(
         state.plan.peer = Some(QpPeer {
             av,
             qpn: request.local_qpn,
-            starting_psn: request.starting_psn,
+            sq_psn: request.starting_psn,
             path_mtu: mtu(request.path_mtu),
         });
         let own = state.options.ack_timeout();
@@ -172,7 +172,7 @@ fn on_response(
     state.plan.peer = Some(QpPeer {
         av,
         qpn: reply.local_qpn,
-        starting_psn: reply.starting_psn,
+        sq_psn: reply.starting_psn,
         path_mtu: mtu(own_mtu),
     });
     // What the peer serves, we may have under way, and the other way round.

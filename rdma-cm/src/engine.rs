@@ -154,6 +154,12 @@ impl CmEngine {
         self.by_local_qpn.contains_key(&qpn)
     }
 
+    /// Connections whose end we have asked for and that the peer has not granted yet.
+    pub fn parting(&self) -> usize {
+        let states = self.connections.values().map(|connection| connection.state);
+        states.filter(|&state| state == ConnState::DreqSent).count()
+    }
+
     /// How it was made.
     pub const fn config(&self) -> &CmConfig {
         &self.config

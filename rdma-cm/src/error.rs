@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use ibverbs_api::{CreateQpError, ModifyError, QpState, RegisterServiceError};
+use ibverbs_api::{CreateQpError, ModifyError, MulticastError, QpState, RegisterServiceError};
 use rxe_core::errno::{EADDRINUSE, EADDRNOTAVAIL, EINVAL, EIO, ENODEV};
 use rxe_wire::mad::cm::FieldTooLong;
 use thiserror::Error;
@@ -123,6 +123,12 @@ pub enum IdError {
     /// There are no attributes for that state.
     #[error(transparent)]
     Plan(#[from] NoPlan),
+    /// The address is no multicast address, or of a group that the identifier has not joined.
+    #[error("{0} is no multicast group, or none that the identifier has joined")]
+    NoGroup(IpAddr),
+    /// The queue pair cannot join or leave.
+    #[error(transparent)]
+    Multicast(#[from] MulticastError),
     /// The connection cannot be asked for.
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -141,7 +147,9 @@ impl IdError {
             | Self::OtherDevice
             | Self::PrivateData(_)
             | Self::TooManyReads { .. }
+            | Self::NoGroup(_)
             | Self::Plan(_) => EINVAL,
+            Self::Multicast(error) => error.errno(),
             Self::NoDevice => EADDRNOTAVAIL,
             Self::CreateQp(error) => error.errno(),
             Self::ModifyQp { error, .. } => error.errno(),

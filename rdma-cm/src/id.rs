@@ -3,6 +3,7 @@
 mod address;
 mod connect;
 mod listen;
+mod multicast;
 mod option;
 mod queue_pair;
 mod state;
@@ -12,8 +13,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ibverbs_api::{Context, Gid, QueuePair};
-use parking_lot::{Condvar, Mutex};
+use ibverbs_api::{Context, Gid, Psn, QueuePair};
+use parking_lot::{Condvar, Mutex, ReentrantMutex};
+use rand_core::{OsRng, TryRngCore};
 use rxe_wire::mad::cm::{CommId, PortSpace};
 
 use crate::channel::EventChannel;
@@ -21,6 +23,8 @@ use crate::device::CmDevice;
 use crate::engine::CmPath;
 use crate::event::Event;
 use crate::event_type::EventType;
+use crate::handler::{Handler, HeldUp};
+pub use multicast::JoinState;
 pub(crate) use state::{Phase, State};
 
 /// Tells identifiers of this process apart.
@@ -47,6 +51,10 @@ pub(crate) struct IdInner {
     /// Events that were taken from the channel and are not acknowledged.
     unacknowledged: Mutex<usize>,
     acknowledged: Condvar,
+    pub(crate) handler: Option<Handler>,
+    /// Held while the handler is called.
+    pub(crate) handling: ReentrantMutex<()>,
+    pub(crate) held_up: Mutex<HeldUp>,
 }
 
 impl CmId {
@@ -55,14 +63,28 @@ impl CmId {
     /// [`PortSpace::Tcp`] is for connections, [`PortSpace::Udp`] and [`PortSpace::Ipoib`] for
     /// datagrams, [`PortSpace::Ib`] for connections with service ids of its own.
     pub fn create(channel: &EventChannel, space: PortSpace) -> Self {
+        Self::with_handler(channel, space, None)
+    }
+
+    pub(crate) fn with_handler(
+        channel: &EventChannel,
+        space: PortSpace,
+        handler: Option<Handler>,
+    ) -> Self {
         static MADE: AtomicU64 = AtomicU64::new(0);
+        let mut state = State::default();
+        // Anywhere, so that late packets of an earlier connection do not fit.
+        state.plan.rq_psn = Psn::new(OsRng.try_next_u32().unwrap_or_default() & 0xff_ffff);
         let inner = IdInner {
             number: IdNumber(MADE.fetch_add(1, Ordering::Relaxed)),
             space,
-            state: Mutex::default(),
+            state: Mutex::new(state),
             channel: Mutex::new(channel.clone()),
             unacknowledged: Mutex::new(0),
             acknowledged: Condvar::new(),
+            handler,
+            handling: ReentrantMutex::new(()),
+            held_up: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -71,12 +93,18 @@ impl CmId {
     /// nobody has taken are dropped. Once more is no error.
     ///
     /// It waits until the events that were taken are acknowledged: whoever holds one must not call
+    /// it. Where a handler is told, it waits until that has returned; the handler itself may call
     /// it.
     pub fn destroy(&self) {
+        let _lock = self.lock_handler();
         let released = self.inner.state.lock().release();
         drop(released);
         let channel = self.inner.channel.lock().clone();
         drop(channel.remove_of(self.inner.number));
+        if self.inner.handler.is_some() {
+            // The handler is not running, or it is who calls.
+            return;
+        }
         let mut unacknowledged = self.inner.unacknowledged.lock();
         while *unacknowledged > 0 {
             self.inner.acknowledged.wait(&mut unacknowledged);
@@ -175,7 +203,7 @@ impl CmId {
         addresses: (SocketAddr, SocketAddr),
     ) -> Self {
         let channel = self.inner.channel.lock().clone();
-        let id = Self::create(&channel, self.inner.space);
+        let id = Self::with_handler(&channel, self.inner.space, self.inner.handler.clone());
         {
             let listener = self.inner.state.lock();
             let mut state = id.inner.state.lock();

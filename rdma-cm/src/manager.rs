@@ -6,6 +6,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ibverbs_api::{Device, devices};
 use parking_lot::Mutex;
@@ -84,6 +85,19 @@ pub(crate) fn all_devices() -> Result<Vec<Arc<CmDevice>>, BindError> {
             _ => Ok(opened),
         }
     })
+}
+
+/// Waits until peers have granted the ends of all connections that were ended or destroyed, at most
+/// for `patience`; whether they have. For the end of a process: a kernel would go on without it.
+///
+/// A message may be lost, or have come to this process although it is for another on this host, which
+/// passes it on only while it lives. C has no counterpart.
+pub fn finish(patience: Duration) -> bool {
+    let deadline = Instant::now() + patience;
+    let devices: Vec<_> = with(|manager| manager.devices.values().cloned().collect());
+    // Each of them, also when one has not.
+    let finished: Vec<_> = devices.iter().map(|device| device.finish(deadline)).collect();
+    finished.into_iter().all(|one| one)
 }
 
 /// A port that is given back when this is dropped.

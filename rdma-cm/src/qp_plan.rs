@@ -26,8 +26,8 @@ pub struct QpPlan {
     pub rnr_retry: u8,
     /// The RNR timer that the peer is told.
     pub min_rnr_timer: u8,
-    /// PSN of our first packet.
-    pub sq_psn: Psn,
+    /// PSN that the peer is to start with: what our REQ or REP says.
+    pub rq_psn: Psn,
 }
 
 /// The peer's end of a connection.
@@ -37,8 +37,8 @@ pub struct QpPeer {
     pub av: AddressVector,
     /// Its queue pair.
     pub qpn: Qpn,
-    /// PSN of its first packet.
-    pub starting_psn: Psn,
+    /// PSN that we are to start with: what its REQ or REP says.
+    pub sq_psn: Psn,
     /// Greatest payload of a packet.
     pub path_mtu: Mtu,
 }
@@ -66,8 +66,8 @@ impl QpPlan {
             QpState::Init => Ok(self.init()),
             QpState::Rtr => Ok(self.rtr(self.peer.ok_or(NoPlan::NoPeer(state))?)),
             QpState::Rts => {
-                self.peer.ok_or(NoPlan::NoPeer(state))?;
-                Ok(self.rts())
+                let peer = self.peer.ok_or(NoPlan::NoPeer(state))?;
+                Ok(self.rts(peer))
             }
             _ => Err(NoPlan::State(state)),
         }
@@ -99,7 +99,7 @@ impl QpPlan {
             av: peer.av,
             path_mtu: peer.path_mtu,
             dest_qpn: peer.qpn,
-            rq_psn: peer.starting_psn,
+            rq_psn: self.rq_psn,
             max_dest_rd_atomic: self.responder_resources,
             min_rnr_timer: self.min_rnr_timer,
             ..QpAttr::default()
@@ -115,10 +115,10 @@ impl QpPlan {
         (attr, mask)
     }
 
-    fn rts(&self) -> (QpAttr, QpAttrMask) {
+    fn rts(&self, peer: QpPeer) -> (QpAttr, QpAttrMask) {
         let attr = QpAttr {
             state: QpState::Rts,
-            sq_psn: self.sq_psn,
+            sq_psn: peer.sq_psn,
             timeout: self.timeout,
             retry_cnt: self.retry_cnt,
             rnr_retry: self.rnr_retry,
@@ -144,18 +144,18 @@ mod tests {
 
     fn plan(is_reliable: bool) -> QpPlan {
         let av = AddressVector::new(Gid::from_ip([10, 0, 0, 1].into()), 1);
-        let (qpn, starting_psn) = (Qpn::new(5), Psn::new(6));
+        let (qpn, sq_psn) = (Qpn::new(5), Psn::new(6));
         QpPlan {
             is_reliable,
             port_num: 1,
-            peer: Some(QpPeer { av, qpn, starting_psn, path_mtu: Mtu::M1024 }),
+            peer: Some(QpPeer { av, qpn, sq_psn, path_mtu: Mtu::M1024 }),
             responder_resources: 2,
             initiator_depth: 3,
             timeout: 17,
             retry_cnt: 7,
             rnr_retry: 6,
             min_rnr_timer: 0,
-            sq_psn: Psn::new(7),
+            rq_psn: Psn::new(7),
         }
     }
 
@@ -170,10 +170,10 @@ mod tests {
         let (rtr, _) = plan(true).attr(QpState::Rtr).unwrap();
         assert_eq!(
             (rtr.dest_qpn, rtr.rq_psn, rtr.max_dest_rd_atomic),
-            (Qpn::new(5), Psn::new(6), 2)
+            (Qpn::new(5), Psn::new(7), 2)
         );
         let (rts, _) = plan(true).attr(QpState::Rts).unwrap();
-        assert_eq!((rts.sq_psn, rts.max_rd_atomic, rts.timeout), (Psn::new(7), 3, 17));
+        assert_eq!((rts.sq_psn, rts.max_rd_atomic, rts.timeout), (Psn::new(6), 3, 17));
     }
 
     #[test]

@@ -12,7 +12,8 @@ use ibverbs_api::{
     QueuePair, RecvWr, SendData, SendFlags, SendOp, SendWr, WcStatus,
 };
 use rdma_cm::{
-    BindError, CmId, ConnParam, Event, EventChannel, EventParam, EventType, PortSpace, RejReason,
+    BindError, CmId, ConnParam, Event, EventChannel, EventParam, EventType, JoinState, PortSpace,
+    RejReason, Verdict,
 };
 
 const SOON: Duration = Duration::from_secs(20);
@@ -244,6 +245,30 @@ fn no_datagram_service_there() {
 }
 
 #[test]
+fn groups_are_joined_and_left() {
+    let channel = EventChannel::new().unwrap();
+    let id = CmId::create(&channel, PortSpace::Udp);
+    let group = "239.1.2.3".parse().unwrap();
+    assert!(id.join_multicast(group, JoinState::FullMember).is_err(), "no device");
+    id.bind_addr(lo(0)).unwrap();
+    let end = End::new(&id, QpType::Ud);
+    assert!(id.join_multicast("10.0.0.1".parse().unwrap(), JoinState::FullMember).is_err());
+    id.join_multicast(group, JoinState::FullMember).unwrap();
+    let joined = expect(&channel, EventType::MulticastJoin);
+    let EventParam::Ud(param) = joined.param() else { panic!("{joined:?}") };
+    assert_eq!((param.qpn.get(), param.qkey.get()), (0xff_ffff, 0x0123_4567));
+    assert_eq!(param.av.dgid.to_ip(), group);
+    let gid = param.av.dgid;
+    assert!(end.qp.detach_multicast(gid).is_ok(), "it was attached");
+    end.qp.attach_multicast(gid).unwrap();
+    id.leave_multicast(group).unwrap();
+    assert!(end.qp.detach_multicast(gid).is_err(), "it has left");
+    assert!(id.leave_multicast(group).is_err());
+    id.join_multicast(group, JoinState::SendOnly).unwrap();
+    assert!(end.qp.detach_multicast(gid).is_err(), "it only sends");
+}
+
+#[test]
 fn ports_are_bound_once() {
     let (channel, _listener, port) = listener(PortSpace::Tcp);
     let id = CmId::create(&channel, PortSpace::Tcp);
@@ -352,4 +377,64 @@ fn many_connections_one_after_another() {
         server.destroy();
     }
     println!("200 connections in {:?}", start.elapsed());
+}
+
+#[test]
+fn a_handler_is_told_instead_of_a_channel() {
+    let (told, events) = std::sync::mpsc::channel();
+    let server_told = told.clone();
+    let listener = CmId::create_with_handler(PortSpace::Tcp, move |event| {
+        server_told.send(("server", event.event(), event.id().clone())).unwrap();
+        // The second request is refused: its identifier is destroyed.
+        match event.event() {
+            EventType::ConnectRequest if event.private_data()[0] == 2 => Verdict::Destroy,
+            _ => Verdict::Keep,
+        }
+    })
+    .unwrap();
+    listener.bind_addr(lo(0)).unwrap();
+    listener.listen(0).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let next = |who, wanted| {
+        let (from, event, id): (_, _, CmId) = events.recv_timeout(SOON).unwrap();
+        assert_eq!((from, event), (who, wanted));
+        id
+    };
+    let client = |number| {
+        let told = told.clone();
+        let id = CmId::create_with_handler(PortSpace::Tcp, move |event| {
+            told.send(("client", event.event(), event.id().clone())).unwrap();
+            // The end of a connection that was refused is the end of its identifier.
+            if event.event() == EventType::Rejected { Verdict::Destroy } else { Verdict::Keep }
+        })
+        .unwrap();
+        id.resolve_addr(None, lo(port)).unwrap();
+        next("client", EventType::AddrResolved);
+        id.resolve_route().unwrap();
+        next("client", EventType::RouteResolved);
+        let end = End::new(&id, QpType::Rc);
+        let param = ConnParam { private_data: vec![number], ..ConnParam::default() };
+        id.connect(&param).unwrap();
+        (id, end)
+    };
+    let (first, _end) = client(1);
+    let server = next("server", EventType::ConnectRequest);
+    let _server_end = End::new(&server, QpType::Rc);
+    let lock = first.lock_handler();
+    server.accept(&ConnParam::default()).unwrap();
+    next("server", EventType::Established);
+    assert!(events.recv_timeout(Duration::from_millis(100)).is_err(), "it is locked");
+    drop(lock);
+    assert_eq!(next("client", EventType::Established), first);
+
+    let (second, _end) = client(2);
+    next("server", EventType::ConnectRequest);
+    next("client", EventType::Rejected);
+    // It was destroyed, or is about to be.
+    let start = Instant::now();
+    while second.verbs().is_some() && second.qp().is_some() {
+        assert!(start.elapsed() < SOON);
+        std::thread::yield_now();
+    }
+    first.destroy();
 }

@@ -13,6 +13,7 @@ mod devices;
 mod dump;
 mod perf;
 mod pingpong;
+mod rping;
 mod run;
 
 use std::io::IsTerminal;
@@ -39,6 +40,8 @@ enum Command {
     Perf(perf::Args),
     /// Send messages to and fro, check them, and time them; alone, or with ibv_rc_pingpong.
     Pingpong(pingpong::Args),
+    /// Ping-pong over a connection that the connection manager makes; alone, or with rping.
+    Rping(rping::Args),
     /// Run a verbs program as it is, on RDMA over Ethernet in user space.
     Run(run::Args),
 }
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Dump(args) => dump::run(&args),
         Command::Perf(args) => perf::run(&args),
         Command::Pingpong(args) => pingpong::run(&args),
+        Command::Rping(args) => rping::run(&args),
         Command::Run(args) => run::run(&args),
     }
 }

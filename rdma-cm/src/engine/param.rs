@@ -20,7 +20,7 @@ pub struct ConnectParam {
     pub transport: TransportService,
     /// Whether it has a shared receive queue.
     pub srq: bool,
-    /// PSN of its first packet.
+    /// PSN that the peer's queue pair is to start with.
     pub starting_psn: Psn,
     /// Greatest payload of a packet.
     pub path_mtu: PathMtu,
@@ -57,7 +57,7 @@ pub struct AcceptParam {
     pub qpn: Qpn,
     /// Whether it has a shared receive queue.
     pub srq: bool,
-    /// PSN of its first packet.
+    /// PSN that the peer's queue pair is to start with.
     pub starting_psn: Psn,
     /// READs and atomics of the peer that we serve at once.
     pub responder_resources: u8,

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use ibverbs_api::{AsyncEvent, Psn, QKey, QpType, Qpn};
-use rand_core::{OsRng, TryRngCore};
+use ibverbs_api::{AsyncEvent, QKey, QpType, Qpn};
 use rxe_wire::PKey;
 use rxe_wire::mad::cm::{
     Bits, CommId, FixedBytes, RejReason, ServiceId, SidrStatus, TransportService, U24,
@@ -65,14 +64,13 @@ impl CmId {
         state.plan.initiator_depth = param.initiator_depth;
         state.plan.retry_cnt = param.retry_count.min(RETRIES_MAX);
         state.plan.min_rnr_timer = state.options.min_rnr_timer;
-        state.plan.sq_psn = random_psn();
         let request = ConnectParam {
             path,
             service_id: ServiceId::ip(self.inner.space, remote.port()),
             qpn,
             transport: transport(state),
             srq,
-            starting_psn: state.plan.sq_psn,
+            starting_psn: state.plan.rq_psn,
             path_mtu: engine_config.path_mtu_max,
             responder_resources: param.responder_resources,
             initiator_depth: param.initiator_depth,
@@ -173,11 +171,10 @@ impl CmId {
         state.plan.responder_resources = param.responder_resources;
         state.plan.initiator_depth = param.initiator_depth;
         state.plan.min_rnr_timer = state.options.min_rnr_timer;
-        state.plan.sq_psn = random_psn();
         let acceptance = AcceptParam {
             qpn,
             srq,
-            starting_psn: state.plan.sq_psn,
+            starting_psn: state.plan.rq_psn,
             responder_resources: param.responder_resources,
             initiator_depth: param.initiator_depth,
             flow_control: param.flow_control,
@@ -285,9 +282,4 @@ fn check_reads(device: &CmDevice, param: &ConnParam) -> Result<(), IdError> {
         }
     }
     Ok(())
-}
-
-/// The first PSN of a connection: anywhere, so that late packets of an earlier one do not fit.
-fn random_psn() -> Psn {
-    Psn::new(OsRng.try_next_u32().unwrap_or_default() & 0xff_ffff)
 }

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ibverbs_api::{Psn, QpState, QueuePair, ServiceRegistration};
+use ibverbs_api::{Gid, Psn, QpState, QueuePair, ServiceRegistration};
 use rxe_wire::mad::cm::{Bits, CommId, TimeoutExponent};
 
+use super::multicast::JoinState;
 use super::option::Options;
 use crate::device::CmDevice;
 use crate::engine::{CmPath, ListenerId};
@@ -78,6 +79,8 @@ pub(crate) struct State {
     /// The engine's connection or lookup.
     pub(crate) connection: Option<CommId>,
     pub(super) listening: Vec<ListeningAt>,
+    /// Multicast groups that it has joined.
+    pub(super) groups: Vec<(Gid, JoinState)>,
     pub(crate) qp: Option<Arc<QueuePair>>,
     pub(crate) plan: QpPlan,
     /// The end of the connection was told.
@@ -96,6 +99,7 @@ impl Default for State {
             path: None,
             connection: None,
             listening: Vec::new(),
+            groups: Vec::new(),
             qp: None,
             plan: QpPlan {
                 is_reliable: true,
@@ -107,7 +111,7 @@ impl Default for State {
                 retry_cnt: 0,
                 rnr_retry: 0,
                 min_rnr_timer: 0,
-                sq_psn: Psn::new(0),
+                rq_psn: Psn::new(0),
             },
             was_told_of_end: false,
         }
@@ -138,10 +142,21 @@ impl State {
                 core.ids.remove(&connection);
             });
         }
+        self.leave_all_groups();
         Released {
             _port: self.port.take(),
             _listening: std::mem::take(&mut self.listening),
             _qp: self.qp.take(),
+        }
+    }
+
+    fn leave_all_groups(&mut self) {
+        for (group, how) in self.groups.drain(..) {
+            if let (Some(qp), JoinState::FullMember) = (&self.qp, how)
+                && let Err(error) = qp.detach_multicast(group)
+            {
+                tracing::debug!(target: "rxe::cm", ?group, %error, "not left");
+            }
         }
     }
 

@@ -47,7 +47,7 @@ pub struct Rep {
     pub local_qpn: Qpn,
     /// The responder's EE context, of RD only.
     pub local_eecn: U24,
-    /// PSN of the responder's first packet.
+    /// PSN that the requester is to start with, as the captures show: not the sender's own.
     pub starting_psn: Psn,
     /// Vendor of optional extensions; 0 is none. Its bytes lie apart.
     pub vendor_id: U24,

@@ -74,7 +74,7 @@ pub struct Req {
     pub service: TransportService,
     /// Whether the requester does end-to-end flow control.
     pub flow_control: bool,
-    /// PSN of the requester's first packet.
+    /// PSN that the responder is to start with, as the captures show: not the sender's own.
     pub starting_psn: Psn,
     /// How long the requester takes to answer.
     pub local_response_timeout: TimeoutExponent,

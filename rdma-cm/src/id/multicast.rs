@@ -1,0 +1,75 @@
+//! Multicast groups.
+
+use std::net::IpAddr;
+
+use ibverbs_api::{Gid, MULTICAST_QPN, QKey};
+
+use super::{CmId, Phase};
+use crate::address::UDP_QKEY;
+use crate::conn_param::UdParam;
+use crate::engine::CmPath;
+use crate::error::IdError;
+use crate::event::EventParam;
+use crate::event_type::EventType;
+
+/// How a group is joined (C: `RDMA_MC_JOIN_FLAG_*`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum JoinState {
+    /// To send and to receive.
+    #[default]
+    FullMember,
+    /// To send only: the queue pair gets nothing of the group.
+    SendOnly,
+}
+
+impl CmId {
+    /// Joins the group of a multicast address (C: `rdma_join_multicast`): the queue pair gets what
+    /// is sent there, and [`EventType::MulticastJoin`] says how to send.
+    ///
+    /// # Errors
+    ///
+    /// [`IdError`]: there is no device, the address is no group's, or the queue pair cannot join.
+    pub fn join_multicast(&self, group: IpAddr, how: JoinState) -> Result<(), IdError> {
+        let mut state = self.inner.state.lock();
+        if state.phase == Phase::Destroyed {
+            return Err(state.wrong());
+        }
+        let device = state.device.clone().ok_or(IdError::NoDevice)?;
+        let gid = Gid::from_ip(group);
+        if !gid.is_multicast() {
+            return Err(IdError::NoGroup(group));
+        }
+        let local = state.local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified());
+        let own = local.or_else(|| device.addresses().find(|ip| ip.is_ipv4() == group.is_ipv4()));
+        let path = CmPath {
+            traffic_class: state.options.tos,
+            ..CmPath::new(Gid::from_ip(own.ok_or(IdError::NoDevice)?), gid)
+        };
+        let av = device.gsi().address_vector(&path).ok_or(IdError::NoDevice)?;
+        if let (Some(qp), JoinState::FullMember) = (&state.qp, how) {
+            qp.attach_multicast(gid)?;
+        }
+        state.groups.push((gid, how));
+        let param =
+            UdParam { private_data: Vec::new(), av, qpn: MULTICAST_QPN, qkey: QKey::new(UDP_QKEY) };
+        let event = self.event(EventType::MulticastJoin);
+        self.push(&state, event.with_param(EventParam::Ud(param)));
+        Ok(())
+    }
+
+    /// Leaves a group (C: `rdma_leave_multicast`). Destroying the identifier leaves all.
+    ///
+    /// # Errors
+    ///
+    /// [`IdError::NoGroup`] when it has not joined that.
+    pub fn leave_multicast(&self, group: IpAddr) -> Result<(), IdError> {
+        let mut state = self.inner.state.lock();
+        let gid = Gid::from_ip(group);
+        let index = state.groups.iter().position(|&(joined, _)| joined == gid);
+        let (_, how) = state.groups.swap_remove(index.ok_or(IdError::NoGroup(group))?);
+        if let (Some(qp), JoinState::FullMember) = (&state.qp, how) {
+            qp.detach_multicast(gid)?;
+        }
+        Ok(())
+    }
+}
