@@ -15,7 +15,7 @@ urxe_ip=10.77.0.2
 # Our indices of the addresses: 0 is the link-local address, as in Linux.
 declare -A urxe_gid=([4]=1 [6]=2)
 cell_limit=300 # seconds, for emulation is slow
-boot_limit=180
+boot_limit=300
 
 fail() {
   echo "${0##*/}: $*" >&2

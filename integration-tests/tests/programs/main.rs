@@ -21,7 +21,8 @@ const PROGRAMS: Document = Document {
 Made by `URXE_BLESS=1 cargo test -p integration-tests --test programs`; do not edit. That test runs the programs of Debian 12's packages
 under `urxe run`, and fails when this table is not what it saw: a row says \"yes\" when both ends ran to their proper end, and what an end
 prints when they do not. *lo* are two processes of one host, which share the address 127.0.0.1; *veth* are two hosts, each a network
-namespace.
+namespace. Every size and path MTU with every option is tried by `cargo test --release -p integration-tests --test programs long -- --ignored`,
+which takes a quarter of an hour and writes nothing.
 ",
     sections: &[
         tools::TITLE,

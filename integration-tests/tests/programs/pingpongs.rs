@@ -48,10 +48,12 @@ const RUNS: &[(&str, &[&str])] = &[
             "-c -s 1",
             "-c -s 65536 -n 20",
             "-c -m 256",
+            "-c -m 512",
+            "-c -m 2048 -s 65536 -n 20",
             "-c -m 4096 -s 65536 -n 20",
         ],
     ),
-    ("ibv_ud_pingpong", &["", "-c", "-c -e", "-c -s 1"]),
+    ("ibv_ud_pingpong", &["", "-c", "-c -e", "-c -s 1", "-c -s 1000 -n 100"]),
     (
         "ibv_srq_pingpong",
         &[
@@ -61,12 +63,17 @@ const RUNS: &[(&str, &[&str])] = &[
             "-c -s 1 -n 100",
             "-c -s 1048576 -n 2",
             "-c -m 256",
+            "-c -m 512",
+            "-c -m 2048 -n 100",
             "-c -m 4096 -n 100",
             "-c -q 4",
             "-c -o",
         ],
     ),
-    ("ibv_xsrq_pingpong", &["", "-e", "-s 1", "-s 1048576", "-m 256", "-m 4096", "-n 100", "-o"]),
+    (
+        "ibv_xsrq_pingpong",
+        &["", "-e", "-s 1", "-s 1048576", "-m 256", "-m 512", "-m 2048", "-m 4096", "-n 100", "-o"],
+    ),
 ];
 
 /// On one host, an MTU of the interface of 1500 allows no more.
