@@ -30,8 +30,9 @@ const LEN: usize = Bth::LEN + 4 + 8;
 const WINDOW: u64 = 64 * packet_cost(1024) as u64;
 /// How long an answer may take before it is asked for again: it or the question may be lost.
 const PATIENCE_NANOS: u64 = 2_000_000;
-/// Questions in vain after which a peer that has never answered is taken for one that does not.
-const STRANGER_QUESTIONS: u32 = 3;
+/// Questions in vain after which a peer that has never answered is taken for one that does not: for
+/// 32 ms. On a busy host, where all of its processors are shared, a good one may take so long.
+const STRANGER_QUESTIONS: u32 = 16;
 /// And one that has answered: for half a second nobody has run there, or it is gone.
 const KNOWN_QUESTIONS: u32 = 250;
 /// How long a peer that does not answer is not asked, at first and at most.

@@ -95,5 +95,5 @@ fn a_peer_that_does_not_know_the_question_gets_everything() {
     }
     assert!(packets as u64 >= MESSAGES * 16, "{packets} packets");
     assert_eq!(one.completions().len() as u64, MESSAGES);
-    assert!(one.now.nanos_since(begun) < 20_000_000, "and soon");
+    assert!(one.now.nanos_since(begun) < 50_000_000, "and soon");
 }
