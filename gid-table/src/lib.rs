@@ -3,7 +3,8 @@
 //! A GID is the address of a RoCE port, and on RoCE an IP address of its interface. A port has a
 //! table of them, and programs name an entry by its index. This crate has the type
 //! ([`Gid`]), the table with its promise about indices ([`GidTable`]), the queries of
-//! libibverbs ([`query`]) and what a table should hold given the addresses of an interface
+//! libibverbs ([`query`]), the choice of the entry to send from ([`routable_gid`]) and what a table
+//! should hold given the addresses of an interface
 //! ([`populate`]). It is pure: who reads the addresses from the host is rxe-net.
 //!
 //! Counterpart of ib_core's `cache.c` and `roce_gid_mgmt.c`.
@@ -20,6 +21,7 @@
 //!     up: true,
 //!     running: true,
 //!     addrs: vec!["10.77.0.1".parse()?],
+//!     ..InterfaceInfo::default()
 //! };
 //! let mut table = GidTable::new(1, GidTable::DEFAULT_CAPACITY);
 //! sync(&mut table, &wanted_gids(&eth0, LinkGidTypes::V2));
@@ -32,12 +34,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod choice;
 pub mod eui64;
 mod gid;
 pub mod populate;
 pub mod query;
 pub mod table;
 
+pub use choice::{GidScope, routable_gid};
 pub use gid::{Gid, GidType, ParseGidError};
 pub use populate::{InterfaceInfo, LinkGidTypes};
 pub use query::{QueryGidError, QueryGidTableError, query_gid_table};

@@ -6,7 +6,9 @@ use crate::table::{GidChange, GidTable, TableFullError, WantedGid};
 use crate::{Gid, GidType};
 
 /// A network interface, as far as a RoCE port wants to know.
-#[derive(Clone, PartialEq, Eq, Debug)]
+///
+/// The default is one of which nothing is known.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct InterfaceInfo {
     /// Its name, such as `eth0`.
     pub name: String,
@@ -22,6 +24,13 @@ pub struct InterfaceInfo {
     pub running: bool,
     /// Its addresses in the order that the host lists them, IPv4 and IPv6 mixed.
     pub addrs: Vec<IpAddr>,
+    /// Those of `addrs` that the host cannot send from yet, since duplicate address detection
+    /// (RFC 4862 section 5.4) still runs, or never, since it found a duplicate.
+    pub tentative: Vec<IpAddr>,
+    /// Index of the interface that this one is put on top of, of a VLAN or a macvlan.
+    pub lower: Option<u32>,
+    /// The identifier, of a VLAN.
+    pub vlan: Option<u16>,
 }
 
 /// Which versions of RoCE a link can send.
@@ -47,24 +56,70 @@ impl LinkGidTypes {
 ///
 /// First the default GID, then each IPv4 address, then each IPv6 address, each in every type
 /// that the link can send. (Linux's order; `roce_gid_mgmt.c`.) The default GID is there even
-/// when the host does not have that address, but not owned; when it does, it is one entry. A
-/// multicast or unspecified address is no address of an interface and is passed over.
+/// when the host does not have that address, but not owned; when it does, it is one entry. An
+/// address that is tentative is not owned yet. A multicast or unspecified address is no address
+/// of an interface and is passed over.
 pub fn wanted_gids(interface: &InterfaceInfo, link: LinkGidTypes) -> Vec<WantedGid> {
-    let default = interface.mac.map(Gid::default_for_mac);
-    let addresses = interface.addrs.iter().copied();
-    let v4 = addresses.clone().filter(IpAddr::is_ipv4);
-    let v6 = addresses.filter(IpAddr::is_ipv6);
-    let from_host: Vec<Gid> = v4
+    wanted_with_default(interface, interface.mac.map(Gid::default_for_mac), link)
+}
+
+/// The entries of a port: those of its interface, then those of the interfaces on top of it, each
+/// with its own index.
+///
+/// R60: the addresses of VLANs and macvlans are entries of the interface below too, in the order
+/// of `all`. They have no default GID of their own. `all` are the interfaces of the host;
+/// `interface` may be among them.
+pub fn port_gids(
+    interface: &InterfaceInfo,
+    all: &[InterfaceInfo],
+    link: LinkGidTypes,
+) -> Vec<WantedGid> {
+    let mut wanted = wanted_gids(interface, link);
+    for upper in uppers(interface.ifindex, all) {
+        wanted.extend(wanted_with_default(upper, None, link));
+    }
+    wanted
+}
+
+/// The interfaces on top of the one of this index, also those on top of these, in the order of
+/// `all`.
+pub fn uppers(ifindex: u32, all: &[InterfaceInfo]) -> Vec<&InterfaceInfo> {
+    let mut below = vec![ifindex];
+    let mut found = Vec::new();
+    // A chain has no more links than there are interfaces, whatever the host says.
+    for _ in 0..all.len() {
+        let is_new = |info: &&InterfaceInfo| {
+            !below.contains(&info.ifindex) && info.lower.is_some_and(|i| below.contains(&i))
+        };
+        let more: Vec<&InterfaceInfo> = all.iter().filter(is_new).collect();
+        if more.is_empty() {
+            break;
+        }
+        below.extend(more.iter().map(|info| info.ifindex));
+        found.extend(more);
+    }
+    found
+}
+
+fn wanted_with_default(
+    interface: &InterfaceInfo,
+    default: Option<Gid>,
+    link: LinkGidTypes,
+) -> Vec<WantedGid> {
+    let addresses = interface.addrs.iter();
+    let v4 = addresses.clone().filter(|ip| ip.is_ipv4());
+    let v6 = addresses.filter(|ip| ip.is_ipv6());
+    let from_host: Vec<(Gid, bool)> = v4
         .chain(v6)
-        .map(Gid::from_ip)
-        .filter(|gid| !gid.is_multicast() && !gid.to_ip().is_unspecified())
+        .map(|ip| (Gid::from_ip(*ip), !interface.tentative.contains(ip)))
+        .filter(|(gid, _)| !gid.is_multicast() && !gid.to_ip().is_unspecified())
         .collect();
 
     let mut gids: Vec<(Gid, bool)> = Vec::with_capacity(from_host.len() + 1);
-    gids.extend(default.map(|gid| (gid, from_host.contains(&gid))));
-    for gid in from_host {
+    gids.extend(default.map(|gid| (gid, from_host.contains(&(gid, true)))));
+    for (gid, owned) in from_host {
         if !gids.iter().any(|&(seen, _)| seen == gid) {
-            gids.push((gid, true));
+            gids.push((gid, owned));
         }
     }
     let ifindex = interface.ifindex;
@@ -122,6 +177,7 @@ mod tests {
             up: true,
             running: true,
             addrs: addrs.iter().map(|text| text.parse().expect("an address")).collect(),
+            ..InterfaceInfo::default()
         }
     }
 
@@ -169,6 +225,45 @@ mod tests {
     fn no_default_without_a_mac_and_no_entry_for_a_group() {
         let host = InterfaceInfo { mac: None, ..interface(&["::", "ff02::1", "0.0.0.0", "::1"]) };
         assert_eq!(shown(&wanted_gids(&host, LinkGidTypes::V2)), [row("::1", 2, true)]);
+    }
+
+    #[test]
+    fn a_tentative_address_is_not_owned() {
+        let default = "fe80::5054:ff:fe77:1";
+        let tentative = vec![default.parse().expect("an address")];
+        let host = InterfaceInfo { tentative, ..interface(&["10.77.0.1", default]) };
+        let expected = [row(default, 2, false), row("::ffff:10.77.0.1", 2, true)];
+        assert_eq!(shown(&wanted_gids(&host, LinkGidTypes::V2)), expected);
+    }
+
+    #[test]
+    fn r60_addresses_of_uppers_are_entries_of_the_interface_below() {
+        let eth0 = interface(&["10.77.0.1"]);
+        let upper = |name: &str, ifindex, lower, addrs: &[&str]| InterfaceInfo {
+            name: name.to_owned(),
+            ifindex,
+            lower: Some(lower),
+            ..interface(addrs)
+        };
+        let all = [
+            // On top of the VLAN, and listed before it; one on top of another interface; a ring.
+            upper("mv0", 5, 9, &["10.79.0.1"]),
+            eth0.clone(),
+            upper("eth0.7", 9, 2, &["10.78.0.1", "fe80::5054:ff:fe77:1"]),
+            upper("eth1.7", 10, 3, &["10.80.0.1"]),
+            upper("ring", 11, 11, &["10.81.0.1"]),
+        ];
+        let wanted = port_gids(&eth0, &all, LinkGidTypes::V2);
+        let seen: Vec<_> = wanted.iter().map(|w| (w.gid.to_string(), w.ifindex, w.owned)).collect();
+        let row = |gid: &str, ifindex, owned| (gid.to_owned(), ifindex, owned);
+        let expected = [
+            row("fe80::5054:ff:fe77:1", 2, false),
+            row("::ffff:10.77.0.1", 2, true),
+            row("::ffff:10.78.0.1", 9, true),
+            row("fe80::5054:ff:fe77:1", 9, true),
+            row("::ffff:10.79.0.1", 5, true),
+        ];
+        assert_eq!(seen, expected);
     }
 
     #[test]

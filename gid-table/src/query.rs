@@ -111,7 +111,10 @@ impl GidTable {
 
 /// Writes all valid entries of the ports of a device into `out`, in order of port and index.
 ///
-/// Returns how many they are. Counterpart of `ibv_query_gid_table(3)`.
+/// Returns how many they are. Counterpart of `ibv_query_gid_table(3)`, as released: the RFC that
+/// proposed it (Pandit, 2020) filled a short array and had the count in a fourth argument; released
+/// libibverbs returns the count, and refuses an array that is too short. There, each entry is of
+/// an interface (`ndev_ifindex`, 0 for none; `-ENODEV` in the RFC); here, each always has one.
 ///
 /// # Errors
 ///

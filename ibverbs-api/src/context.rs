@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use gid_table::{Gid, GidEntry, QueryGidTableError};
+use gid_table::{Gid, GidEntry, GidTable, GidType, QueryGidTableError};
+use parking_lot::RwLockReadGuard;
 use rand_core::{OsRng, TryRngCore};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::config::{DeviceConfig, Seed};
@@ -17,7 +18,7 @@ use rxe_core::mem::AllocDmError;
 use rxe_core::qp::Mtu;
 use rxe_core::wq::MAX_MESSAGE;
 use rxe_core::xrc::OpenXrcdError;
-use rxe_net::host::link_speed;
+use rxe_net::host::{Following, follow, link_speed};
 use rxe_net::link::LinkCounters;
 use rxe_net::runtime::{Clock, EventFd, OpenLink, Runner, UdpLinks};
 use rxe_wire::PKey;
@@ -32,6 +33,7 @@ use crate::device::{Device, OpenOptions, active_mtu};
 use crate::dm::DeviceMemory;
 use crate::error::{OpenError, QueryError, WaitError};
 use crate::pd::ProtectionDomain;
+use crate::port::PortKeeper;
 use crate::td::ThreadDomain;
 use crate::xrc::XrcDomain;
 
@@ -54,6 +56,8 @@ pub struct Context {
 #[derive(Debug)]
 pub(crate) struct ContextInner {
     device: Device,
+    /// Keeps the port as the interface is; `None` where the host cannot be followed.
+    following: Option<Following>,
     pub(crate) core: Arc<CoreDevice>,
     pub(crate) runners: Vec<Arc<Runner>>,
     event_fd: Arc<EventFd>,
@@ -61,6 +65,8 @@ pub(crate) struct ContextInner {
 
 impl Drop for ContextInner {
     fn drop(&mut self) {
+        // Before the runners: it uses them.
+        self.following = None;
         self.runners.iter().for_each(|runner| runner.close());
     }
 }
@@ -110,7 +116,8 @@ impl Context {
                 }
             }
         }
-        let inner = ContextInner { device: device.clone(), core, runners, event_fd };
+        let following = keep_port(device, &core, &runners);
+        let inner = ContextInner { device: device.clone(), following, core, runners, event_fd };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -223,14 +230,47 @@ impl Context {
         Ok(self.port(port)?.gids.read().query_gid_ex(index)?)
     }
 
-    /// All GIDs of all ports (`ibv_query_gid_table`).
+    /// All GIDs of all ports, as they were at one moment (`ibv_query_gid_table`).
     ///
     /// # Errors
     ///
     /// None at present; the C function has some.
     pub fn query_gid_table(&self) -> Result<Vec<GidEntry>, QueryGidTableError> {
-        let ports = self.inner.core.ports().iter();
-        Ok(ports.flat_map(|port| port.gids.read().entries().collect::<Vec<_>>()).collect())
+        let tables = self.gid_tables();
+        Ok(tables.iter().flat_map(|table| table.entries()).collect())
+    }
+
+    /// As [`Self::query_gid_table`], into an array of the caller's, as the C function has it; says
+    /// how many they are.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryGidTableError`] when they do not fit; `out` is then unchanged.
+    pub fn query_gid_table_into(&self, out: &mut [GidEntry]) -> Result<usize, QueryGidTableError> {
+        let tables = self.gid_tables();
+        gid_table::query_gid_table(tables.iter().map(|table| &**table), out)
+    }
+
+    /// The tables of all ports; nothing changes in them while this lives.
+    fn gid_tables(&self) -> Vec<RwLockReadGuard<'_, GidTable>> {
+        self.inner.core.ports().iter().map(|port| port.gids.read()).collect()
+    }
+
+    /// The entry of this GID and type, of the lowest port and index. (ib_core has `rdma_find_gid`;
+    /// libibverbs has nothing of the kind.)
+    pub fn find_gid(&self, gid: Gid, gid_type: GidType) -> Option<GidEntry> {
+        self.gid_tables().iter().find_map(|table| table.find(gid, gid_type))
+    }
+
+    /// The entry of a port to send from, for a program that has no wish of its own, by the rules of
+    /// [`gid_table::routable_gid`]; `None` where the host has no address that works. C has no
+    /// counterpart.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError::Port`] when there is no such port.
+    pub fn routable_gid(&self, port: u8) -> Result<Option<GidEntry>, QueryError> {
+        Ok(gid_table::routable_gid(self.port(port)?.gids.read().entries()))
     }
 
     /// A partition key of a port (`ibv_query_pkey`): there is the default one, at index 0.
@@ -400,6 +440,22 @@ impl Context {
         self.inner.runners.iter().for_each(|runner| sum += runner.link_counters());
         sum
     }
+}
+
+/// Lets the port follow its interface. A device works without too: its port stays as it is.
+fn keep_port(
+    device: &Device,
+    core: &Arc<CoreDevice>,
+    runners: &[Arc<Runner>],
+) -> Option<Following> {
+    let ifindex = device.interface().ifindex;
+    let mut keeper = PortKeeper::new(device.name(), ifindex, core.clone(), runners.to_vec());
+    follow(move |all| keeper.update(all))
+        .inspect_err(|error| {
+            tracing::warn!(target: "rxe::gid", device = device.name(), %error,
+                "the port stays as it is now");
+        })
+        .ok()
 }
 
 fn random_seed() -> io::Result<Seed> {

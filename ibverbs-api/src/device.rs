@@ -1,7 +1,7 @@
 //! Devices: one for each interface that is up and has an address.
 
 use gid_table::eui64;
-use gid_table::populate::{LinkGidTypes, sync, wanted_gids};
+use gid_table::populate::{LinkGidTypes, port_gids, sync, uppers};
 use gid_table::{GidTable, InterfaceInfo};
 use rxe_core::config::{CongestionConfig, Limits, Seed};
 use rxe_core::qp::Mtu;
@@ -17,6 +17,8 @@ use crate::selection::DeviceSelection;
 pub struct Device {
     name: String,
     interface: InterfaceInfo,
+    /// The interfaces on top of it, whose addresses are GIDs of its port too.
+    uppers: Vec<InterfaceInfo>,
 }
 
 /// How a device is opened, beyond the defaults.
@@ -71,14 +73,22 @@ pub(crate) fn all_devices() -> Result<Vec<Device>, DeviceError> {
     let usable = |interface: &InterfaceInfo| {
         interface.up && !interface.addrs.is_empty() && active_mtu(interface).is_some()
     };
-    let interfaces = host::interfaces()?.into_iter().filter(usable);
-    Ok(interfaces
-        .map(|interface| Device { name: format!("rxe_{}", interface.name), interface })
-        .collect())
+    let all = host::interfaces()?;
+    let device = |interface: &InterfaceInfo| Device {
+        name: format!("rxe_{}", interface.name),
+        interface: interface.clone(),
+        uppers: uppers(interface.ifindex, &all).into_iter().cloned().collect(),
+    };
+    Ok(all.iter().filter(|interface| usable(interface)).map(device).collect())
 }
 
 pub(crate) fn active_mtu(interface: &InterfaceInfo) -> Option<Mtu> {
     Mtu::from_bytes(host::active_mtu(interface.mtu)? as usize)
+}
+
+/// Whether packets can be sent and received: the interface is up and has a carrier.
+pub(crate) fn is_active(interface: &InterfaceInfo) -> bool {
+    interface.up && interface.running
 }
 
 impl Device {
@@ -103,7 +113,7 @@ impl Device {
         &self.name
     }
 
-    /// The interface behind it.
+    /// The interface behind it, as it was when the device was listed.
     pub fn interface(&self) -> &InterfaceInfo {
         &self.interface
     }
@@ -124,15 +134,15 @@ impl Device {
         self
     }
 
-    /// Whether packets can be sent and received: the interface is up and has a carrier.
+    /// Whether packets could be sent and received when it was listed.
     pub(crate) fn is_active(&self) -> bool {
-        self.interface.up && self.interface.running
+        is_active(&self.interface)
     }
 
     /// The GIDs of its port, as they are at the moment of opening it.
     pub(crate) fn gid_table(&self) -> GidTable {
         let mut gids = GidTable::new(1, GidTable::DEFAULT_CAPACITY);
-        let report = sync(&mut gids, &wanted_gids(&self.interface, LinkGidTypes::V2));
+        let report = sync(&mut gids, &port_gids(&self.interface, &self.uppers, LinkGidTypes::V2));
         for refused in report.refused {
             tracing::warn!(target: "rxe::gid", device = self.name, %refused, "GID left out");
         }
@@ -169,6 +179,7 @@ pub(crate) fn test_device(interface: &str, ifindex: u8) -> Device {
         up: true,
         running: true,
         addrs: vec![[10, 0, 0, ifindex].into()],
+        ..InterfaceInfo::default()
     };
-    Device { name: format!("rxe_{}", interface.name), interface }
+    Device { name: format!("rxe_{}", interface.name), interface, uppers: Vec::new() }
 }

@@ -10,6 +10,7 @@
 //! | `ibv_open_device`, `ibv_close_device` | [`Device::open`], drop |
 //! | `ibv_query_device`, `_port`, `_pkey` | `query_*` of [`Context`] |
 //! | `ibv_query_gid`, `_gid_ex`, `_gid_table` | `query_*` of [`Context`] |
+//! | `rdma_find_gid` (kernel API) | [`Context::find_gid`], [`Context::routable_gid`] |
 //! | `ibv_alloc_pd`, `ibv_dealloc_pd` | [`Context::alloc_pd`], drop |
 //! | `ibv_reg_mr`, `ibv_dereg_mr` | [`ProtectionDomain::register`], drop |
 //! | `ibv_reg_mr_iova2`, `ibv_rereg_mr` | [`ProtectionDomain::register_range`], [`MemoryRegion::reregister`] |
@@ -109,6 +110,7 @@ mod fast;
 mod mr;
 mod mw;
 mod pd;
+mod port;
 mod qp;
 mod selection;
 mod srq;
@@ -140,7 +142,10 @@ pub use srq::SharedReceiveQueue;
 pub use td::ThreadDomain;
 pub use xrc::XrcDomain;
 
-pub use gid_table::{Gid, GidEntry, GidType, QueryGidError, QueryGidTableError};
+pub use gid_table::{
+    Gid, GidEntry, GidScope, GidType, ParseGidError, QueryGidError, QueryGidTableError,
+    routable_gid,
+};
 pub use rxe_core::ah::{CreateAhError, Destination};
 pub use rxe_core::cq::{CqId, CreateCqError, Moderation, ResizeCqError};
 pub use rxe_core::device::AllocPdError;

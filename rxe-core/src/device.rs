@@ -48,6 +48,11 @@ impl Port {
         self.is_active.load(Ordering::Acquire)
     }
 
+    /// Notes whether it is up without raising an event: before anybody has seen it otherwise.
+    pub fn note_state(&self, active: bool) {
+        self.is_active.store(active, Ordering::Release);
+    }
+
     /// The largest path MTU that the link can carry now (`active_mtu` of `struct ibv_port_attr`).
     pub fn active_mtu(&self) -> Mtu {
         let value = self.active_mtu.load(Ordering::Relaxed);

@@ -315,6 +315,16 @@ impl Shard {
         machine.qp.qp_type().is_datagram().then_some(machine.attr.port_num)
     }
 
+    /// Whether a queue pair receives datagrams on this port.
+    pub fn takes_datagrams(&self, port_num: u8) -> bool {
+        let receives =
+            |state| matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
+        self.machines.iter().any(|(_, machine)| {
+            let is_datagram = machine.qp.qp_type().is_datagram();
+            is_datagram && machine.attr.port_num == port_num && receives(machine.attr.state)
+        })
+    }
+
     /// Takes over what was posted to a queue pair, and says what that was.
     pub fn kick(&mut self, now: Instant, qpn: Qpn) -> Posted {
         self.advance(now);

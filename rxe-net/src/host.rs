@@ -1,12 +1,17 @@
-//! The network interfaces of this host, and what a RoCE port makes of one.
+//! The network interfaces of this host, how they change, and what a RoCE port makes of one.
+
+mod follow;
+mod message;
+mod scan;
+mod socket;
+mod table;
 
 use std::io;
-use std::net::IpAddr;
 
 use gid_table::InterfaceInfo;
-use pnet_datalink::NetworkInterface;
 
-use crate::sys::ifreq::InterfaceRequests;
+pub use follow::{Following, follow};
+use socket::RouteSocket;
 
 /// A question about the interfaces of this host that failed.
 #[derive(Debug, thiserror::Error)]
@@ -21,19 +26,14 @@ pub enum HostError {
         known: Vec<String>,
     },
     /// The host lists no interface, which not even a host without a network does.
-    #[error("the host lists no network interface, not even lo: is netlink filtered in a sandbox?")]
+    #[error("the host lists no network interface, not even lo: is /proc hidden in a sandbox?")]
     NoInterfaces,
-    /// No socket to ask with.
-    #[error("cannot make a socket to ask the host about its network interfaces")]
-    Socket(#[source] io::Error),
-    /// A question about one interface.
-    #[error("cannot ask the host about the network interface `{name}`")]
-    Query {
-        /// The interface.
-        name: String,
-        /// What the system said.
-        source: io::Error,
-    },
+    /// Netlink is refused, and what stands in for it does not serve either.
+    #[error("cannot ask the host about its network interfaces, by netlink or without: {0}")]
+    Scan(#[source] io::Error),
+    /// No thread or descriptor to follow changes with.
+    #[error("cannot follow the changes of network interfaces: {0}")]
+    Follow(#[source] io::Error),
 }
 
 impl HostError {
@@ -41,7 +41,7 @@ impl HostError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::NoSuchInterface { .. } | Self::NoInterfaces => libc::ENODEV,
-            Self::Socket(source) | Self::Query { source, .. } => os_errno(source),
+            Self::Scan(source) | Self::Follow(source) => os_errno(source),
         }
     }
 }
@@ -51,29 +51,55 @@ pub(crate) fn os_errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
+/// How the host was asked about its interfaces.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum HostSource {
+    /// By netlink, which also tells of changes.
+    Netlink,
+    /// By ioctls and `/proc/net`, since netlink is refused, for the reason given: changes show when
+    /// the host is asked again, and interfaces on top of others are unknown.
+    Scan {
+        /// Why netlink does not serve.
+        reason: String,
+    },
+}
+
 /// All interfaces of this network namespace with their addresses, by index; also those down.
 ///
-/// One that goes away while it is being asked about is left out. An address still in duplicate
-/// address detection is listed too, although the host cannot send from it for a second or two.
+/// Where netlink is refused, as in some sandboxes, a scan by other means serves.
 ///
 /// # Errors
 ///
 /// [`HostError`], when the host does not answer.
 pub fn interfaces() -> Result<Vec<InterfaceInfo>, HostError> {
-    let requests = InterfaceRequests::new().map_err(HostError::Socket)?;
-    let listed = merge_labels(pnet_datalink::interfaces());
-    if listed.is_empty() {
+    Ok(interfaces_and_source()?.0)
+}
+
+/// As [`interfaces`], with how they were found.
+///
+/// # Errors
+///
+/// As [`interfaces`].
+pub fn interfaces_and_source() -> Result<(Vec<InterfaceInfo>, HostSource), HostError> {
+    match by_netlink() {
+        Ok(found) if !found.is_empty() => Ok((found, HostSource::Netlink)),
+        // Some sandboxes have netlink, but tell nothing there.
+        Ok(_) => by_scan("it lists no interface".to_owned()),
+        Err(error) => by_scan(error.to_string()),
+    }
+}
+
+fn by_netlink() -> io::Result<Vec<InterfaceInfo>> {
+    Ok(RouteSocket::open(false)?.read_table()?.interfaces())
+}
+
+fn by_scan(reason: String) -> Result<(Vec<InterfaceInfo>, HostSource), HostError> {
+    let found = scan::scan().map_err(HostError::Scan)?;
+    if found.is_empty() {
         return Err(HostError::NoInterfaces);
     }
-    let mut found = Vec::with_capacity(listed.len());
-    for interface in listed {
-        match describe(&requests, &interface) {
-            Ok(info) => found.push(info),
-            Err(error) if is_gone(&error) => {}
-            Err(source) => return Err(HostError::Query { name: interface.name, source }),
-        }
-    }
-    Ok(found)
+    Ok((found, HostSource::Scan { reason }))
 }
 
 /// The interface of this name.
@@ -111,48 +137,14 @@ pub fn active_mtu(netdev_mtu: u32) -> Option<u32> {
     [4096, 2048, 1024, 512, 256].into_iter().find(|&mtu| mtu <= room)
 }
 
-fn describe(
-    requests: &InterfaceRequests,
-    interface: &NetworkInterface,
-) -> io::Result<InterfaceInfo> {
-    Ok(InterfaceInfo {
-        name: interface.name.clone(),
-        ifindex: interface.index,
-        mac: requests.mac(&interface.name)?,
-        mtu: requests.mtu(&interface.name)?,
-        up: interface.is_up(),
-        // The carrier; IFF_RUNNING comes up to a second later.
-        running: interface.is_lower_up(),
-        addrs: interface.ips.iter().map(|network| network.ip()).collect::<Vec<IpAddr>>(),
-    })
-}
-
-/// Joins what the C library lists apart: an IPv4 address with a label (`eth0:1`) comes as an
-/// interface of that name, with the index of the real one, which has no colon.
-fn merge_labels(listed: Vec<NetworkInterface>) -> Vec<NetworkInterface> {
-    let (labels, mut real): (Vec<_>, Vec<_>) =
-        listed.into_iter().partition(|interface| interface.name.contains(':'));
-    for label in labels {
-        if let Some(owner) = real.iter_mut().find(|interface| interface.index == label.index) {
-            owner.ips.extend(label.ips);
-        }
-    }
-    // An index of 0 means that the interface went away since it was listed.
-    real.retain(|interface| interface.index != 0);
-    real.sort_by_key(|interface| interface.index);
-    real
-}
-
-fn is_gone(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO))
-}
-
 fn list(names: &[String]) -> String {
     names.join(", ")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     #[test]
@@ -196,26 +188,5 @@ mod tests {
         let error = interface("nosuch0").expect_err("no such interface");
         assert!(error.to_string().contains("`nosuch0`") && error.to_string().contains("lo"));
         assert_eq!(error.errno(), libc::ENODEV);
-    }
-
-    #[test]
-    fn labelled_addresses_belong_to_the_interface() {
-        let named = |name: &str, index, ip: &str| NetworkInterface {
-            name: name.to_owned(),
-            description: String::new(),
-            index,
-            mac: None,
-            ips: vec![ip.parse().expect("a network")],
-            flags: 0,
-        };
-        let merged = merge_labels(vec![
-            named("eth0:1", 2, "10.0.0.2/24"),
-            named("eth0", 2, "10.0.0.1/24"),
-            named("lo", 1, "127.0.0.1/8"),
-            named("gone", 0, "10.9.9.9/24"),
-        ]);
-        let seen: Vec<_> = merged.iter().map(|i| (i.name.as_str(), i.ips.len())).collect();
-        assert_eq!(seen, [("lo", 1), ("eth0", 2)]);
-        assert_eq!(merged[1].ips[1].ip(), IpAddr::from([10, 0, 0, 2]));
     }
 }

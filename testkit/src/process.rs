@@ -207,6 +207,41 @@ impl Running {
         format!("{}{}", self.stdout.text(), self.stderr.text())
     }
 
+    /// Waits until the program has printed so many whole lines on its standard output, and gives
+    /// all that it has printed there.
+    ///
+    /// # Errors
+    ///
+    /// [`ProcessError::Silent`] when it ends without, or does not within `limit`.
+    pub fn wait_for_lines(
+        &mut self,
+        count: usize,
+        limit: Duration,
+    ) -> Result<Vec<String>, ProcessError> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let over = self.has_ended()? || Instant::now() >= deadline;
+            if over {
+                self.stdout.settle();
+            }
+            let text = self.stdout.text();
+            let whole = text.matches('\n').count();
+            if whole >= count {
+                return Ok(text.lines().take(whole).map(str::to_owned).collect());
+            }
+            if over {
+                let (label, output) = (self.label.clone(), self.printed());
+                return Err(ProcessError::Silent {
+                    label,
+                    text: format!("{count} lines"),
+                    limit,
+                    output,
+                });
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+
     fn os_error(&self, source: io::Error) -> ProcessError {
         ProcessError::Os { label: self.label.clone(), source }
     }

@@ -11,6 +11,7 @@
 
 mod devices;
 mod dump;
+mod gids;
 mod perf;
 mod pingpong;
 mod rping;
@@ -36,6 +37,8 @@ enum Command {
     Devices(devices::Args),
     /// Show the RoCE packets of a capture, one line each, and check every iCRC.
     Dump(dump::Args),
+    /// Show the GID tables of the devices, what holes mean, and which entry to take; or follow them.
+    Gids(gids::Args),
     /// Measure bandwidth, latency and message rate, beside what sockets carry without RDMA.
     Perf(perf::Args),
     /// Send messages to and fro, check them, and time them; alone, or with ibv_rc_pingpong.
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Devices(args) => devices::run(&args),
         Command::Dump(args) => dump::run(&args),
+        Command::Gids(args) => gids::run(&args),
         Command::Perf(args) => perf::run(&args),
         Command::Pingpong(args) => pingpong::run(&args),
         Command::Rping(args) => rping::run(&args),

@@ -162,6 +162,7 @@ impl Port {
             up: self.up,
             running: self.up,
             addrs: self.config.addrs.clone(),
+            ..InterfaceInfo::default()
         }
     }
 }

@@ -469,7 +469,17 @@ impl Runner {
         core: &mut Core,
         qpn: Qpn,
     ) -> Result<(), OpenLinkError> {
-        let Some(port_num) = core.shard.datagram_port(qpn) else { return Ok(()) };
+        match core.shard.datagram_port(qpn) {
+            Some(port_num) => self.open_links_of_port(core, port_num),
+            None => Ok(()),
+        }
+    }
+
+    fn open_links_of_port(
+        self: &Arc<Self>,
+        core: &mut Core,
+        port_num: u8,
+    ) -> Result<(), OpenLinkError> {
         let device = core.shard.device().clone();
         let Some(port) = device.port(port_num) else { return Ok(()) };
         let owned: Vec<_> = port.gids.read().entries().filter(|entry| entry.owned).collect();
@@ -485,6 +495,21 @@ impl Runner {
             Some(error) if !is_any_open => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Opens the links of addresses that a port has come by, where queue pairs of this shard take
+    /// datagrams there.
+    ///
+    /// What whoever changes a port's GIDs calls afterwards. Links of addresses that are gone stay:
+    /// nothing comes there, and nothing leaves, until the address is back.
+    pub fn gids_changed(self: &Arc<Self>, port_num: u8) {
+        let _ = self.with_core(|core, _| {
+            if core.shard.takes_datagrams(port_num)
+                && let Err(error) = self.open_links_of_port(core, port_num)
+            {
+                tracing::warn!(target: "rxe::net", port_num, %error, "no datagrams on this port");
+            }
+        });
     }
 
     fn open_link(self: &Arc<Self>, core: &mut Core, entry: &GidEntry) -> Result<(), OpenLinkError> {

@@ -5,6 +5,7 @@
 
 use std::ffi::c_char;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 
@@ -88,6 +89,65 @@ impl InterfaceRequests {
         Ok(Some(speed).filter(|speed| ![0, 0xffff, u32::MAX].contains(speed)))
     }
 
+    /// The flags, of which there are 16 bits (`SIOCGIFFLAGS`).
+    pub(crate) fn flags(&self, name: &str) -> io::Result<u32> {
+        let mut request = request_for(name)?;
+        self.ioctl(libc::SIOCGIFFLAGS, &mut request)?;
+        #[allow(unsafe_code)]
+        // SAFETY: the union began as all zeros and SIOCGIFFLAGS, which succeeded, wrote a short to
+        // `ifru_flags`; any bits are a valid c_short.
+        let flags = unsafe { request.ifr_ifru.ifru_flags };
+        Ok(u32::from(flags.cast_unsigned()))
+    }
+
+    /// The index (`SIOCGIFINDEX`).
+    pub(crate) fn index(&self, name: &str) -> io::Result<u32> {
+        let mut request = request_for(name)?;
+        self.ioctl(libc::SIOCGIFINDEX, &mut request)?;
+        #[allow(unsafe_code)]
+        // SAFETY: the union began as all zeros and SIOCGIFINDEX, which succeeded, wrote an int to
+        // `ifru_ifindex`; any bits are a valid c_int.
+        let index = unsafe { request.ifr_ifru.ifru_ifindex };
+        u32::try_from(index).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
+    }
+
+    /// The IPv4 addresses of all interfaces, each with the name that it goes by (`SIOCGIFCONF`).
+    pub(crate) fn ipv4_addresses(&self) -> io::Result<Vec<(String, Ipv4Addr)>> {
+        let mut room = 64;
+        loop {
+            let listed = self.list(room)?;
+            // A full list may have been cut off.
+            if listed.len() < room {
+                return Ok(listed.iter().filter_map(name_and_address).collect());
+            }
+            room *= 2;
+        }
+    }
+
+    /// At most `room` entries of `SIOCGIFCONF`.
+    fn list(&self, room: usize) -> io::Result<Vec<libc::ifreq>> {
+        #[allow(unsafe_code)]
+        // SAFETY: `ifreq` is plain integers, for which zero is valid.
+        let mut listed = vec![unsafe { std::mem::zeroed::<libc::ifreq>() }; room];
+        let bytes = size_of_val(listed.as_slice());
+        let len = i32::try_from(bytes).map_err(|_| io::ErrorKind::InvalidData)?;
+        let mut request = libc::ifconf {
+            ifc_len: len,
+            ifc_ifcu: libc::__c_anonymous_ifc_ifcu { ifcu_req: listed.as_mut_ptr() },
+        };
+        #[allow(unsafe_code)]
+        // SAFETY: `request` is exclusive for the call, and says truly how many bytes `listed` has,
+        // which the kernel writes whole entries into, and no more than fit.
+        let result =
+            unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFCONF, &raw mut request) };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let written = usize::try_from(request.ifc_len).unwrap_or_default();
+        listed.truncate(written / size_of::<libc::ifreq>());
+        Ok(listed)
+    }
+
     fn ioctl(&self, code: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
         #[allow(unsafe_code)]
         // SAFETY: `request` is an exclusive reference to a whole `ifreq` for the time of the call.
@@ -97,6 +157,21 @@ impl InterfaceRequests {
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), code, &raw mut *request) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
+}
+
+/// What an entry of `SIOCGIFCONF` says; `None` for one of another family.
+fn name_and_address(entry: &libc::ifreq) -> Option<(String, Ipv4Addr)> {
+    #[allow(unsafe_code)]
+    // SAFETY: the union is all initialised, and any bits are a valid sockaddr of plain integers.
+    let address = unsafe { entry.ifr_ifru.ifru_addr };
+    if i32::from(address.sa_family) != libc::AF_INET {
+        return None;
+    }
+    // `struct sockaddr_in`: behind the family the port, of two bytes, then the address.
+    let [_, _, a, b, c, d, ..] = address.sa_data.map(c_char_bits);
+    let name = entry.ifr_name.map(c_char_bits);
+    let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+    Some((String::from_utf8_lossy(name).into_owned(), Ipv4Addr::new(a, b, c, d)))
 }
 
 /// A request naming an interface.
@@ -131,6 +206,12 @@ mod tests {
         assert!(requests.mtu("lo").expect("lo is there") >= 1280);
         assert_eq!(requests.mac("lo").expect("lo is there"), Some([0; 6]));
         assert_eq!(requests.speed("lo").expect("lo is there"), None);
+        assert_eq!(requests.index("lo").expect("lo is there"), 1);
+        let is_up = requests.flags("lo").expect("lo is there") & 1 != 0;
+        let addresses = requests.ipv4_addresses().expect("a list");
+        let has_own = addresses.contains(&("lo".to_owned(), Ipv4Addr::LOCALHOST));
+        // In a fresh network namespace lo is down and has no address.
+        assert_eq!(has_own, is_up, "{addresses:?}");
     }
 
     #[test]
