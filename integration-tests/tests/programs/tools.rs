@@ -52,7 +52,7 @@ fn the_tools_run() {
     });
 }
 
-/// It waits for events of the device, until it is stopped.
+/// It waits for events of the device, and tells of each, until it is stopped.
 fn watch_events(packages: &Packages, joined: &Joined) -> Result<(), ProcessError> {
     let program = packages.path("/usr/bin/ibv_asyncwatch");
     let mut command = packages.command(&joined.left, &program);
@@ -60,6 +60,14 @@ fn watch_events(packages: &Packages, joined: &Joined) -> Result<(), ProcessError
     let mut watch = Running::start("ibv_asyncwatch", &mut command)?;
     watch.wait_for_text("rxe_eth0: async event FD", LIMIT)?;
     assert!(!watch.has_ended()?, "it does not wait: {}", watch.printed());
+    for (change, event) in [
+        ("address add 10.78.0.1/24 dev eth0", "IBV_EVENT_GID_CHANGE (18), port 1"),
+        ("link set eth0 down", "IBV_EVENT_PORT_ERR (10), port 1"),
+        ("link set eth0 up", "IBV_EVENT_PORT_ACTIVE (9), port 1"),
+    ] {
+        joined.left.tool("ip", change.split(' ')).expect(change);
+        watch.wait_for_text(event, LIMIT)?;
+    }
     watch.interrupt()?;
     let seen = watch.wait(LIMIT)?;
     assert_eq!(seen.status.signal(), Some(2), "{seen}");
