@@ -13,6 +13,8 @@ use gid_table::InterfaceInfo;
 pub use follow::{Following, follow};
 use socket::RouteSocket;
 
+use crate::sys::ifreq::InterfaceRequests;
+
 /// A question about the interfaces of this host that failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
