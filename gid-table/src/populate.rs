@@ -56,7 +56,8 @@ impl LinkGidTypes {
 ///
 /// First the default GID, then each IPv4 address, then each IPv6 address, each in every type
 /// that the link can send. (Linux's order; `roce_gid_mgmt.c`.) The default GID is there even
-/// when the host does not have that address, but not owned; when it does, it is one entry. An
+/// when the host does not have that address, but not owned (on RoCE v1 it is usable without);
+/// when it does, it is one entry. An
 /// address that is tentative is not owned yet. A multicast or unspecified address is no address
 /// of an interface and is passed over.
 pub fn wanted_gids(interface: &InterfaceInfo, link: LinkGidTypes) -> Vec<WantedGid> {
@@ -124,7 +125,12 @@ fn wanted_with_default(
     }
     let ifindex = interface.ifindex;
     let of_all_types = |(gid, owned)| {
-        link.types().iter().map(move |&gid_type| WantedGid { gid, gid_type, ifindex, owned })
+        link.types().iter().map(move |&gid_type| {
+            // RoCE v1 does without IP: the default GID says which MAC is meant, so whoever sends
+            // frames can use it, whether the host has the address or not.
+            let owned = owned || (gid_type == GidType::RoceV1 && default == Some(gid));
+            WantedGid { gid, gid_type, ifindex, owned }
+        })
     };
     gids.into_iter().flat_map(of_all_types).collect()
 }
@@ -206,7 +212,7 @@ mod tests {
     fn each_address_in_each_type() {
         let host = interface(&["10.77.0.1"]);
         let expected = [
-            row("fe80::5054:ff:fe77:1", 1, false),
+            row("fe80::5054:ff:fe77:1", 1, true),
             row("fe80::5054:ff:fe77:1", 2, false),
             row("::ffff:10.77.0.1", 1, true),
             row("::ffff:10.77.0.1", 2, true),
@@ -322,7 +328,10 @@ mod tests {
             let wanted = wanted_gids(&host, link);
             for (i, one) in wanted.iter().enumerate() {
                 prop_assert!(wanted[..i].iter().all(|other| !other.is_same_entry(one)));
-                prop_assert_eq!(one.owned, host.addrs.contains(&one.gid.to_ip()));
+                let is_default = host.mac.map(Gid::default_for_mac) == Some(one.gid);
+                let needs_no_address = is_default && one.gid_type == GidType::RoceV1;
+                let has_address = host.addrs.contains(&one.gid.to_ip());
+                prop_assert_eq!(one.owned, has_address || needs_no_address);
             }
             for addr in &host.addrs {
                 let gid = Gid::from_ip(*addr);

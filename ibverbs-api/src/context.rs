@@ -5,7 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use gid_table::{Gid, GidEntry, GidTable, GidType, QueryGidTableError};
+use gid_table::{
+    Gid, GidEntry, GidTable, GidType, InterfaceInfo, LinkGidTypes, QueryGidTableError,
+};
 use parking_lot::RwLockReadGuard;
 use rand_core::{OsRng, TryRngCore};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,7 +22,7 @@ use rxe_core::wq::MAX_MESSAGE;
 use rxe_core::xrc::OpenXrcdError;
 use rxe_net::host::{Following, follow, link_speed};
 use rxe_net::link::LinkCounters;
-use rxe_net::runtime::{Clock, EventFd, OpenLink, Runner, UdpLinks};
+use rxe_net::runtime::{Clock, EventFd, LinkKind, OpenLink, PacketLinks, Runner, UdpLinks};
 use rxe_wire::PKey;
 
 use crate::attr::{
@@ -80,7 +82,14 @@ impl ContextInner {
 
 impl Context {
     pub(crate) fn open(device: &Device, options: OpenOptions) -> Result<Self, OpenError> {
-        let opener = Arc::new(UdpLinks { options: options.link.clone() });
+        let link = options.link.clone();
+        let opener: Arc<dyn OpenLink> = match link.kind {
+            LinkKind::Packet { .. } => {
+                let InterfaceInfo { ifindex, mac, .. } = *device.interface();
+                Arc::new(PacketLinks { options: link, ifindex, mac })
+            }
+            _ => Arc::new(UdpLinks { options: link }),
+        };
         Self::open_on(device, &options, opener)
     }
 
@@ -101,7 +110,7 @@ impl Context {
         let active_mtu = active_mtu(device.interface()).unwrap_or(Mtu::M256);
         let OpenOptions { limits, congestion, .. } = *options;
         let config = DeviceConfig { seed, limits, congestion };
-        let port = Port::new(device.gid_table(), active_mtu);
+        let port = Port::new(device.gid_table(options.link.kind.gid_types()), active_mtu);
         let port = if device.is_active() { port } else { port.down() };
         let core = CoreDevice::new(config, vec![port]);
         let event_fd = Arc::new(EventFd::new().map_err(os)?);
@@ -116,7 +125,7 @@ impl Context {
                 }
             }
         }
-        let following = keep_port(device, &core, &runners);
+        let following = keep_port(device, options.link.kind.gid_types(), &core, &runners);
         let inner = ContextInner { device: device.clone(), following, core, runners, event_fd };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -445,11 +454,12 @@ impl Context {
 /// Lets the port follow its interface. A device works without too: its port stays as it is.
 fn keep_port(
     device: &Device,
+    types: LinkGidTypes,
     core: &Arc<CoreDevice>,
     runners: &[Arc<Runner>],
 ) -> Option<Following> {
     let ifindex = device.interface().ifindex;
-    let mut keeper = PortKeeper::new(device.name(), ifindex, core.clone(), runners.to_vec());
+    let mut keeper = PortKeeper::new(device.name(), ifindex, types, core.clone(), runners.to_vec());
     follow(move |all| keeper.update(all))
         .inspect_err(|error| {
             tracing::warn!(target: "rxe::gid", device = device.name(), %error,

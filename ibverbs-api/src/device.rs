@@ -140,9 +140,9 @@ impl Device {
     }
 
     /// The GIDs of its port, as they are at the moment of opening it.
-    pub(crate) fn gid_table(&self) -> GidTable {
+    pub(crate) fn gid_table(&self, types: LinkGidTypes) -> GidTable {
         let mut gids = GidTable::new(1, GidTable::DEFAULT_CAPACITY);
-        let report = sync(&mut gids, &port_gids(&self.interface, &self.uppers, LinkGidTypes::V2));
+        let report = sync(&mut gids, &port_gids(&self.interface, &self.uppers, types));
         for refused in report.refused {
             tracing::warn!(target: "rxe::gid", device = self.name, %refused, "GID left out");
         }

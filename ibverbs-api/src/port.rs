@@ -24,6 +24,7 @@ const PORT: u8 = 1;
 pub(crate) struct PortKeeper {
     device: String,
     ifindex: u32,
+    types: LinkGidTypes,
     core: Arc<CoreDevice>,
     runners: Vec<Arc<Runner>>,
     /// The interface has been looked at since the device was opened.
@@ -34,10 +35,11 @@ impl PortKeeper {
     pub(crate) fn new(
         device: &str,
         ifindex: u32,
+        types: LinkGidTypes,
         core: Arc<CoreDevice>,
         runners: Vec<Arc<Runner>>,
     ) -> Self {
-        Self { device: device.to_owned(), ifindex, core, runners, has_looked: false }
+        Self { device: device.to_owned(), ifindex, types, core, runners, has_looked: false }
     }
 
     /// Takes in how the interfaces of the host are now.
@@ -70,7 +72,7 @@ impl PortKeeper {
     }
 
     fn update_gids(&self, port: &Port, interface: &InterfaceInfo, all: &[InterfaceInfo]) {
-        let wanted = port_gids(interface, all, LinkGidTypes::V2);
+        let wanted = port_gids(interface, all, self.types);
         let report = sync(&mut port.gids.write(), &wanted);
         for refused in &report.refused {
             tracing::warn!(target: "rxe::gid", device = self.device, %refused, "GID left out");
@@ -116,7 +118,7 @@ mod tests {
             congestion: CongestionConfig::default(),
         };
         let core = CoreDevice::new(config, vec![Port::new(table.clone(), Mtu::M1024)]);
-        PortKeeper::new("rxe_eth0", 2, core, Vec::new())
+        PortKeeper::new("rxe_eth0", 2, LinkGidTypes::V2, core, Vec::new())
     }
 
     fn events(keeper: &PortKeeper) -> Vec<AsyncEvent> {
@@ -129,7 +131,7 @@ mod tests {
     #[test]
     fn each_change_of_the_interface_raises_its_event_once() {
         let device = test_device("eth0", 2);
-        let mut keeper = keeper(&device.gid_table());
+        let mut keeper = keeper(&device.gid_table(LinkGidTypes::V2));
         let mut eth0 = device.interface().clone();
         eth0.addrs.push([10, 0, 1, 1].into());
         keeper.update(std::slice::from_ref(&eth0));
@@ -159,7 +161,7 @@ mod tests {
     #[test]
     fn a_lost_interface_is_a_lost_device() {
         let device = test_device("eth0", 2);
-        let mut keeper = keeper(&device.gid_table());
+        let mut keeper = keeper(&device.gid_table(LinkGidTypes::V2));
         keeper.update(std::slice::from_ref(device.interface()));
         keeper.update(&[]);
         let lost = [AsyncEvent::PortErr(1), AsyncEvent::GidChange(1), AsyncEvent::DeviceFatal];

@@ -42,13 +42,21 @@ pub struct Pingpong<'a> {
     ipv6: bool,
     arguments: Vec<String>,
     faults: Option<String>,
+    links: [Option<(String, u32)>; 2],
     client_pcap: Option<PathBuf>,
 }
 
 impl<'a> Pingpong<'a> {
     /// A game over IPv4.
     pub const fn new(joined: &'a Joined) -> Self {
-        Self { joined, ipv6: false, arguments: Vec::new(), faults: None, client_pcap: None }
+        Self {
+            joined,
+            ipv6: false,
+            arguments: Vec::new(),
+            faults: None,
+            links: [None, None],
+            client_pcap: None,
+        }
     }
 
     /// Over IPv6, or not.
@@ -69,6 +77,13 @@ impl<'a> Pingpong<'a> {
     #[must_use]
     pub fn faults(mut self, faults: &str) -> Self {
         self.faults = Some(faults.to_owned());
+        self
+    }
+
+    /// What `URXE_LINK` says at the client's end and at the server's, and which GID they use.
+    #[must_use]
+    pub fn links(mut self, client: (&str, u32), server: (&str, u32)) -> Self {
+        self.links = [client, server].map(|(link, index)| Some((link.to_owned(), index)));
         self
     }
 
@@ -126,8 +141,12 @@ impl<'a> Pingpong<'a> {
     fn command(&self, namespace: &Namespace, seed: u32) -> Command {
         let mut command = namespace.command(urxe_binary());
         command.args(["pingpong", "-c"]).args(&self.arguments);
-        for variable in ["URXE_FAULTS", "URXE_PCAP", "URXE_GSO"] {
+        for variable in ["URXE_FAULTS", "URXE_PCAP", "URXE_GSO", "URXE_LINK"] {
             command.env_remove(variable);
+        }
+        let link = if namespace.name() == self.joined.left.name() { 0 } else { 1 };
+        if let Some((link, index)) = &self.links[link] {
+            command.env("URXE_LINK", link).args(["-g", &index.to_string()]);
         }
         if let Some(faults) = &self.faults {
             command.env("URXE_FAULTS", format!("seed={seed},{faults}"));

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use gid_table::{Gid, GidType};
 use rxe_core::path::Path;
-use rxe_wire::icrc::{Encapsulation, ICRC_LEN};
+use rxe_wire::icrc::{Encapsulation, ICRC_LEN, IcrcFlow};
 use rxe_wire::net::{
     Ethernet, Frame, FrameBuilder, Grh, Ipv4, Ipv6, Link, MacAddr, Net, Udp, Vlan,
 };
@@ -63,6 +63,11 @@ pub(crate) fn write(
     Ok(link.len())
 }
 
+/// The addressing of a frame that [`write`] would write, as the iCRC covers it.
+pub(crate) fn icrc_flow(path: &Path, headers: &FrameHeaders) -> Result<IcrcFlow, FrameError> {
+    Ok(net_of(path, headers)?.icrc_flow())
+}
+
 /// What was read of a frame; ranges are positions in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Parsed {
@@ -80,11 +85,22 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed, ParseError> {
     let link = frame.link.unwrap_or_default();
     let start = link.len();
     let bth = start + frame.net.header_len();
+    Ok(Parsed {
+        destination_mac: link.ethernet.destination.0,
+        path: path_of(&frame),
+        l3: start..start + frame.l3().len(),
+        packet: bth..bth + frame.roce.len(),
+    })
+}
+
+/// The addressing in a frame.
+pub(crate) fn path_of(frame: &Frame<'_>) -> Path {
     let gid_type = match frame.net.encapsulation() {
         Encapsulation::V1 => GidType::RoceV1,
         Encapsulation::V2Ipv4 | Encapsulation::V2Ipv6 => GidType::RoceV2,
     };
-    let path = Path {
+    let vlan = frame.link.and_then(|link| link.vlan);
+    Path {
         source: Gid::from_raw(frame.net.source_gid()),
         destination: Gid::from_raw(frame.net.destination_gid()),
         gid_type,
@@ -92,14 +108,8 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed, ParseError> {
         flow_label: frame.net.flow_label(),
         hop_limit: frame.net.hop_limit(),
         // Identifier 0 carries a priority and names no VLAN (IEEE 802.1Q).
-        vlan: link.vlan.map(|tag| tag.id).filter(|id| *id != 0),
-    };
-    Ok(Parsed {
-        destination_mac: link.ethernet.destination.0,
-        path,
-        l3: start..start + frame.l3().len(),
-        packet: bth..bth + frame.roce.len(),
-    })
+        vlan: vlan.map(|tag| tag.id).filter(|id| *id != 0),
+    }
 }
 
 fn link_of(path: &Path, headers: &FrameHeaders) -> Link {

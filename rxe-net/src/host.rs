@@ -2,6 +2,7 @@
 
 mod follow;
 mod message;
+pub(crate) mod neighbour;
 mod scan;
 mod socket;
 mod table;

@@ -27,6 +27,7 @@ mod frame;
 pub mod host;
 pub mod link;
 pub mod memory;
+pub mod packet;
 pub mod pcap;
 pub mod runtime;
 pub mod slots;

@@ -16,6 +16,9 @@ mod sleeper;
 
 pub use crate::slots::NoSlotError;
 pub use clock::Clock;
-pub use open::{LinkOptions, MemoryLinks, OpenLink, OpenLinkError, OptionsError, UdpLinks};
+pub use open::{
+    LinkKind, LinkOptions, MemoryLinks, OpenLink, OpenLinkError, OptionsError, PacketLinks,
+    UdpLinks,
+};
 pub use runner::{ModifyError, Runner, StartError};
 pub use sleeper::EventFd;

@@ -12,7 +12,7 @@ pub(crate) mod probe;
 mod raw_pipe;
 mod socket;
 pub(crate) mod steer;
-mod sys;
+pub(crate) mod sys;
 
 pub use link::{UdpConfig, UdpLink};
 pub use raw_pipe::{PipeWork, RawPipe, RawPipeReport};

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use gid_table::Gid;
 use rxe_net::host::link_speed;
+use rxe_net::runtime::LinkKind;
 use rxe_wire::PKey;
 
 use crate::attr::{LinkSpeed, LinkWidth, PortCapFlags, link_rate};
@@ -134,7 +135,9 @@ impl Tree {
             self.file(folder.join(name), 0);
         }
         self.file(folder.join("pkeys/0"), format_args!("{:#06x}", PKey::DEFAULT.get()));
-        for entry in device.gid_table().entries() {
+        // An unreadable choice of the link is told when a device is opened.
+        let types = LinkKind::from_env().unwrap_or_default().gid_types();
+        for entry in device.gid_table(types).entries() {
             let index = entry.gid_index.to_string();
             self.file(folder.join("gids").join(&index), gid_text(entry.gid));
             self.file(folder.join("gid_attrs/types").join(&index), entry.gid_type);

@@ -1,4 +1,4 @@
-//! The messages of rtnetlink(7) that tell of interfaces and their addresses.
+//! The messages of rtnetlink(7) that tell of interfaces, their addresses, and the way to others.
 //!
 //! Only what a RoCE port wants to know is read, attribute by attribute, and all else is passed
 //! over: what a newer kernel adds, or tells otherwise, must not make a message unreadable.
@@ -15,6 +15,9 @@ const HEADER_LEN: usize = 16;
 const LINK_LEN: usize = 16;
 /// Bytes of `struct ifaddrmsg`.
 const ADDRESS_LEN: usize = 8;
+/// Bytes of `struct ndmsg`, and of `struct rtmsg`.
+const NEIGHBOUR_LEN: usize = 12;
+const ROUTE_LEN: usize = 12;
 
 /// Types of message that are no rtnetlink's, but netlink's own (`NLMSG_ERROR`, `NLMSG_DONE`).
 const ERROR: u16 = 2;
@@ -34,6 +37,14 @@ const IFLA_VLAN_ID: u16 = 1;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_FLAGS: u16 = 8;
+
+/// Attributes of neighbours, of `<linux/neighbour.h>`.
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+/// Attributes of routes, of `<linux/rtnetlink.h>`.
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
 
 /// Flags of links, of `<linux/if.h>`.
 const IFF_UP: u32 = 1;
@@ -57,6 +68,10 @@ pub(super) enum Message {
     Address(Address),
     /// An address that is gone.
     AddressGone(Address),
+    /// A neighbour as it is now.
+    Neighbour(Neighbour),
+    /// A route.
+    Route(Route),
     /// All that was asked for has been told.
     Done,
     /// The answer to a request: 0 for done, or an errno, positive.
@@ -99,6 +114,25 @@ pub(super) struct Address {
     pub usable: bool,
 }
 
+/// A neighbour: which Ethernet address an IP address has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Neighbour {
+    /// How sure the kernel is (`NUD_*`).
+    pub state: u16,
+    pub mac: Option<[u8; 6]>,
+}
+
+/// The way to an address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Route {
+    /// Its type (`RTN_*`).
+    pub kind: u8,
+    /// The interface that it leaves by.
+    pub ifindex: Option<u32>,
+    /// The router that it leads to; `None` for one on the link.
+    pub gateway: Option<IpAddr>,
+}
+
 /// What the kernel can be asked to list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Listing {
@@ -114,6 +148,50 @@ pub(super) fn request(listing: Listing, sequence: u32) -> Vec<u8> {
     };
     // All families: what follows the header is zero.
     message(kind, NLM_F_REQUEST | NLM_F_DUMP, sequence, &vec![0; len])
+}
+
+/// The request for a neighbour.
+pub(super) fn request_neighbour(ifindex: u32, ip: IpAddr, sequence: u32) -> Vec<u8> {
+    let mut body = vec![0; NEIGHBOUR_LEN];
+    body[0] = family_of(ip);
+    body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+    push_attribute(&mut body, NDA_DST, &octets_of(ip));
+    message(libc::RTM_GETNEIGH, NLM_F_REQUEST, sequence, &body)
+}
+
+/// The request for the route to an address by way of an interface.
+pub(super) fn request_route(ifindex: u32, ip: IpAddr, sequence: u32) -> Vec<u8> {
+    let mut body = vec![0; ROUTE_LEN];
+    let octets = octets_of(ip);
+    body[0] = family_of(ip);
+    // The length of the destination's prefix: all of it. (32 or 128.)
+    body[1] = u8::try_from(octets.len() * 8).unwrap_or(128);
+    push_attribute(&mut body, RTA_DST, &octets);
+    push_attribute(&mut body, RTA_OIF, &ifindex.to_ne_bytes());
+    message(libc::RTM_GETROUTE, NLM_F_REQUEST, sequence, &body)
+}
+
+fn family_of(ip: IpAddr) -> u8 {
+    let family = if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    // Both are below 256.
+    u8::try_from(family).unwrap_or_default()
+}
+
+fn octets_of(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}
+
+/// Appends an attribute to a body, padded to four bytes.
+fn push_attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    // No value here is longer than an address.
+    let len = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
+    body.extend(len.to_ne_bytes());
+    body.extend(kind.to_ne_bytes());
+    body.extend(value);
+    body.resize(body.len().next_multiple_of(4), 0);
 }
 
 /// A message with this body.
@@ -160,6 +238,8 @@ fn read_message(kind: u16, body: &[u8]) -> Result<Option<Message>, DecodeError> 
         libc::RTM_DELLINK => link_header(body).map(|header| Message::LinkGone(header.ifindex)),
         libc::RTM_NEWADDR => read_address(body)?.map(Message::Address),
         libc::RTM_DELADDR => read_address(body)?.map(Message::AddressGone),
+        libc::RTM_NEWNEIGH => read_neighbour(body)?.map(Message::Neighbour),
+        libc::RTM_NEWROUTE => read_route(body)?.map(Message::Route),
         _ => None,
     })
 }
@@ -264,6 +344,33 @@ fn read_address(body: &[u8]) -> Result<Option<Address>, DecodeError> {
     let tentative = flags & IFA_F_TENTATIVE != 0 && flags & IFA_F_OPTIMISTIC == 0;
     let usable = !tentative && flags & IFA_F_DADFAILED == 0;
     Ok(Some(Address { ifindex, ip, prefix_len, usable }))
+}
+
+fn read_neighbour(body: &[u8]) -> Result<Option<Neighbour>, DecodeError> {
+    let Some(header) = body.first_chunk::<NEIGHBOUR_LEN>() else { return Ok(None) };
+    let (state, mut mac) = (u16::from_ne_bytes([header[8], header[9]]), None);
+    for attribute in attributes(body, NEIGHBOUR_LEN) {
+        let attribute = attribute?;
+        if attribute.kind() == NDA_LLADDR {
+            mac = attribute.value().try_into().ok();
+        }
+    }
+    Ok(Some(Neighbour { state, mac }))
+}
+
+fn read_route(body: &[u8]) -> Result<Option<Route>, DecodeError> {
+    let Some(header) = body.first_chunk::<ROUTE_LEN>() else { return Ok(None) };
+    let (family, kind) = (header[0], header[7]);
+    let (mut ifindex, mut gateway) = (None, None);
+    for attribute in attributes(body, ROUTE_LEN) {
+        let attribute = attribute?;
+        match attribute.kind() {
+            RTA_OIF => ifindex = word(attribute.value()),
+            RTA_GATEWAY => gateway = ip(family, attribute.value()),
+            _ => {}
+        }
+    }
+    Ok(Some(Route { kind, ifindex, gateway }))
 }
 
 /// The attributes behind a header of this length.

@@ -12,7 +12,7 @@ use rustix::net::{
     socket_with,
 };
 
-use super::message::{Received, read, request};
+use super::message::{Message, Received, read, request};
 use super::table::{HostTable, Progress, Reading};
 use crate::slots::fork::Tracked;
 
@@ -94,6 +94,26 @@ impl RouteSocket {
         let kernel = SocketAddrNetlink::new(0, 0);
         sendto(&self.fd, &request(listing, sequence), SendFlags::empty(), &kernel)?;
         Ok(())
+    }
+
+    /// Asks for one thing, by the request that `make` gives for its number; the kernel answers
+    /// before the request returns. `None` where there is no such thing.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub(super) fn ask_one(
+        &mut self,
+        make: impl FnOnce(u32) -> Vec<u8>,
+    ) -> io::Result<Option<Message>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let request = make(self.sequence);
+        sendto(&self.fd, &request, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+        let answers = self.receive(RecvFlags::DONTWAIT)?;
+        let own = answers.into_iter().filter(|received| received.sequence == self.sequence);
+        let mut messages = own.map(|received| received.message);
+        // An answer of its own says only that there is none.
+        Ok(messages.find(|message| !matches!(message, Message::Answer(_) | Message::Done)))
     }
 
     /// The messages that wait, without waiting for any.

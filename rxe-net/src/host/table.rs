@@ -32,6 +32,7 @@ impl HostTable {
                 let place = self.place_of(&address);
                 place.map(|place| self.addresses.remove(place)).is_some()
             }
+            Message::Neighbour(_) | Message::Route(_) => false,
             Message::Done | Message::Answer(_) => false,
         }
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use gid_table::GidEntry;
+use gid_table::{GidEntry, LinkGidTypes};
 use rxe_core::cq::Notify;
 use thiserror::Error;
 
@@ -12,6 +12,7 @@ use crate::faults::{FaultSpec, Faults, FaultyLink, ParseFaultsError};
 use crate::host::os_errno;
 use crate::link::Link;
 use crate::memory::{AttachError, Fabric, PortId};
+use crate::packet::{OpenPacketError, PacketConfig, PacketLink};
 use crate::pcap::{Capture, OpenCaptureError};
 use crate::udp::{BindError, BufferSizes, UdpConfig, UdpLink};
 
@@ -22,6 +23,12 @@ pub enum OpenLinkError {
     /// The UDP sockets cannot be had.
     #[error(transparent)]
     Udp(#[from] BindError),
+    /// The packet socket cannot be had.
+    #[error(transparent)]
+    Packet(#[from] OpenPacketError),
+    /// Packet links are to be opened with the options of another kind.
+    #[error("the options are not those of a packet link: set their kind to LinkKind::Packet")]
+    Kind,
     /// The port of the fabric takes no such link.
     #[error(transparent)]
     Memory(#[from] AttachError),
@@ -35,8 +42,59 @@ impl OpenLinkError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Udp(error) => error.errno(),
+            Self::Packet(error) => error.errno(),
+            Self::Kind => libc::EINVAL,
             Self::Memory(_) => libc::EADDRNOTAVAIL,
             Self::Wait(error) => os_errno(error),
+        }
+    }
+}
+
+/// What carries packets to the network.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub enum LinkKind {
+    /// UDP sockets: RoCE v2, without privileges (`udp`).
+    #[default]
+    Udp,
+    /// A packet socket: RoCE v1 and v2, as whole frames, with `CAP_NET_RAW` (`packet`).
+    Packet {
+        /// The VLAN that frames are of (`packet,vlan=7`); `None` for untagged ones.
+        vlan: Option<u16>,
+    },
+}
+
+impl LinkKind {
+    /// What the environment says (`URXE_LINK`); the UDP link where it says nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`OptionsError::Link`].
+    pub fn from_env() -> Result<Self, OptionsError> {
+        match std::env::var("URXE_LINK") {
+            Err(_) => Ok(Self::default()),
+            Ok(text) => Self::parse(&text).ok_or(OptionsError::Link(text)),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        match text.split_once(",vlan=") {
+            None if matches!(text, "" | "udp") => Some(Self::Udp),
+            None => (text == "packet").then_some(Self::Packet { vlan: None }),
+            Some(("packet", id)) => {
+                // 0 names no VLAN, and 4095 is reserved (IEEE 802.1Q).
+                let id = id.parse().ok().filter(|id| (1..4095).contains(id))?;
+                Some(Self::Packet { vlan: Some(id) })
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// The versions of RoCE that it can send.
+    pub const fn gid_types(self) -> LinkGidTypes {
+        match self {
+            Self::Udp => LinkGidTypes::V2,
+            Self::Packet { .. } => LinkGidTypes::V1AndV2,
         }
     }
 }
@@ -59,6 +117,8 @@ pub trait OpenLink: Send + Sync + std::fmt::Debug {
 /// What the environment, or a program, wants of every link.
 #[derive(Clone, Debug, Default)]
 pub struct LinkOptions {
+    /// What carries packets (`URXE_LINK`).
+    pub kind: LinkKind,
     /// What goes wrong with packets (`URXE_FAULTS`).
     pub faults: Option<FaultSpec>,
     /// Where packets are written (`URXE_PCAP`).
@@ -79,13 +139,16 @@ pub enum OptionsError {
     /// The file of `URXE_PCAP` cannot be written.
     #[error(transparent)]
     Capture(#[from] OpenCaptureError),
+    /// `URXE_LINK` names no link.
+    #[error("URXE_LINK is {0:?}: set it to udp (the default), packet, or packet,vlan=1 to 4094")]
+    Link(String),
     /// `URXE_GSO` is neither on nor off.
     #[error("URXE_GSO is {0:?}: set it to on (the default) or off")]
     Gso(String),
 }
 
 impl LinkOptions {
-    /// The options in the environment: `URXE_FAULTS`, `URXE_PCAP`, `URXE_GSO`.
+    /// The options in the environment: `URXE_LINK`, `URXE_FAULTS`, `URXE_PCAP`, `URXE_GSO`.
     ///
     /// # Errors
     ///
@@ -98,7 +161,13 @@ impl LinkOptions {
         };
         let capture = Capture::from_env(Clock::epoch())?.map(Arc::new);
         let buffers = BufferSizes::default();
-        Ok(Self { faults: FaultSpec::from_env()?, capture, no_gso, buffers })
+        Ok(Self {
+            kind: LinkKind::from_env()?,
+            faults: FaultSpec::from_env()?,
+            capture,
+            no_gso,
+            buffers,
+        })
     }
 }
 
@@ -116,7 +185,7 @@ impl OpenLink for UdpLinks {
         slot: u8,
         _: Arc<dyn Notify>,
     ) -> Result<Box<dyn Link>, OpenLinkError> {
-        let LinkOptions { faults, capture, no_gso, buffers } = &self.options;
+        let LinkOptions { kind: _, faults, capture, no_gso, buffers } = &self.options;
         let mut config = UdpConfig::new(gid.gid.to_ip(), slot);
         if gid.gid.is_link_local() {
             config.scope_id = gid.ifindex;
@@ -127,6 +196,40 @@ impl OpenLink for UdpLinks {
         link.set_capture(capture.clone());
         Ok(match faults {
             // Each slot gets a stream of its own, so that two ends do not lose the same packets.
+            Some(spec) => Box::new(FaultyLink::new(link, Faults::new(spec.clone(), slot.into()))),
+            None => Box::new(link),
+        })
+    }
+}
+
+/// Opens packet links: RoCE v1 and v2 as whole frames, with `CAP_NET_RAW`.
+#[derive(Clone, Debug)]
+pub struct PacketLinks {
+    /// What every link gets; segmentation is never used.
+    pub options: LinkOptions,
+    /// Index of the interface whose frames these are.
+    pub ifindex: u32,
+    /// Its Ethernet address; `None` where it has none, and no link can be opened.
+    pub mac: Option<[u8; 6]>,
+}
+
+impl OpenLink for PacketLinks {
+    fn open(
+        &self,
+        gid: &GidEntry,
+        slot: u8,
+        _: Arc<dyn Notify>,
+    ) -> Result<Box<dyn Link>, OpenLinkError> {
+        let LinkOptions { kind, faults, capture, no_gso: _, buffers } = &self.options;
+        let LinkKind::Packet { vlan } = *kind else {
+            return Err(OpenLinkError::Kind);
+        };
+        let ifindex = self.ifindex;
+        let mac = self.mac.ok_or(OpenPacketError::NotEthernet { ifindex })?;
+        let config = PacketConfig { ifindex, mac, gid: gid.gid, slot, vlan, buffers: *buffers };
+        let mut link = PacketLink::open(config)?;
+        link.set_capture(capture.clone());
+        Ok(match faults {
             Some(spec) => Box::new(FaultyLink::new(link, Faults::new(spec.clone(), slot.into()))),
             None => Box::new(link),
         })

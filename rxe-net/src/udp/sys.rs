@@ -127,6 +127,11 @@ pub(crate) fn attach_reuseport_program(
     attach_program(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
 }
 
+/// Makes a socket receive only what a classic BPF program accepts.
+pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    attach_program(fd, libc::SO_ATTACH_FILTER, program)
+}
+
 /// Makes a socket drop whatever is sent to it; its error queue works on.
 pub(crate) fn drop_all_input(fd: BorrowedFd<'_>) -> io::Result<()> {
     // Accept the first 0 bytes.

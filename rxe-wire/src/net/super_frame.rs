@@ -26,6 +26,8 @@ pub struct SuperFrame<'a> {
 pub struct Segment<'a> {
     /// The packet from BTH to its last pad byte.
     pub packet: &'a [u8],
+    /// The same with its iCRC.
+    pub sealed: &'a [u8],
     /// The IPv4 identification that it will have: it counts up. It means nothing over IPv6.
     pub identification: u16,
     /// Its iCRC.
@@ -63,6 +65,17 @@ impl<'a> SuperFrame<'a> {
             .find(|it| it.segments().next().is_some_and(|first| first.icrc.is_good()))
     }
 
+    /// The packets of a frame of which it is known how long each is but the last, from BTH to the
+    /// iCRC, as the kernel tells it with the frame; `None` for RoCE v1, which is not segmented.
+    pub fn with_segment_len(frame: &Frame<'a>, segment_len: usize) -> Option<Self> {
+        if matches!(frame.net, Net::V1(_)) || segment_len == 0 {
+            return None;
+        }
+        let bytes = frame.l3().get(frame.net.header_len()..)?;
+        let (flow, identification) = (frame.net.icrc_flow(), frame.net.identification());
+        Some(Self { flow, identification, bytes, segment_len })
+    }
+
     /// Length in bytes of each segment but the last, from BTH to the iCRC.
     pub const fn segment_len(&self) -> usize {
         self.segment_len
@@ -78,7 +91,7 @@ impl<'a> SuperFrame<'a> {
                 computed: flow.icrc(identification, packet),
                 carried: u32::from_le_bytes(*carried),
             };
-            Some(Segment { packet, identification, icrc })
+            Some(Segment { packet, sealed: chunk, identification, icrc })
         })
     }
 }

@@ -12,8 +12,8 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use ibverbs_api::{
-    CongestionConfig, Context, Device, DeviceError, Gid, GidType, Limits, LinkOptions, OpenError,
-    OpenOptions, QueryError, QueryGidTableError, WaitError, devices,
+    CongestionConfig, Context, Device, DeviceError, Gid, GidType, Limits, LinkKind, LinkOptions,
+    OpenError, OpenOptions, OptionsError, QueryError, QueryGidTableError, WaitError, devices,
 };
 use rxe_net::host::{HostError, HostSource, interfaces_and_source};
 use serde_json::Value;
@@ -73,6 +73,8 @@ enum GidsError {
     Device(#[from] DeviceError),
     #[error(transparent)]
     Host(#[from] HostError),
+    #[error(transparent)]
+    Options(#[from] OptionsError),
     #[error(
         "there is no RDMA device: no interface is up and has an address (`ip link set lo up` makes \
          one)"
@@ -146,11 +148,11 @@ fn show(args: &Args, out: &mut impl Write) -> Result<(), GidsError> {
     Ok(())
 }
 
-/// Opens a device, not with the options of the environment: nothing is sent, so no capture is
-/// wanted.
+/// Opens a device; of the options of the environment, only its link counts: nothing is sent, so no
+/// capture is wanted.
 fn open(device: &Device) -> Result<Context, GidsError> {
     let options = OpenOptions {
-        link: LinkOptions::default(),
+        link: LinkOptions { kind: LinkKind::from_env()?, ..LinkOptions::default() },
         shards: 1,
         limits: Limits::default(),
         congestion: CongestionConfig::default(),

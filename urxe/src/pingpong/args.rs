@@ -21,8 +21,8 @@ const DEFAULT_PORT: u16 = 18515;
     HOST play with another process, which may be ibv_rc_pingpong; with --uc, --ud, --srq or --xrc it \
     may be ibv_uc_pingpong, ibv_ud_pingpong, ibv_srq_pingpong or ibv_xsrq_pingpong.\n\
     Environment: URXE_PCAP=FILE writes every packet to FILE; URXE_FAULTS=seed=7,drop=3% loses, \
-    repeats, moves, corrupts or delays packets; URXE_GSO=off sends without segmentation \
-    offload.\n\
+    repeats, moves, corrupts or delays packets; URXE_LINK=packet sends whole frames; URXE_GSO=off \
+    sends without segmentation offload.\n\
     Exit status: 0 when all data was right, 1 when anything failed, 2 when the arguments are \
     wrong.")]
 pub(crate) struct Args {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ibverbs_api::{Context, Device, Gid, GidEntry, Mtu, QueryError, devices};
+use ibverbs_api::{Context, Device, Gid, GidEntry, GidType, Mtu, QueryError, devices};
 use thiserror::Error;
 
 use super::error::PingpongError;
@@ -71,7 +71,13 @@ pub(crate) fn choose_gid(
     // Also tells whether there is such a port.
     context.query_port(port)?;
     let table = context.query_gid_table().map_err(PingpongError::GidTable)?;
-    let owned = || table.iter().filter(|entry| entry.owned && entry.port_num == u32::from(port));
+    // RoCE v2 first: every peer has it.
+    let of_type = |is_v2| {
+        let entries = table.iter().filter(|entry| entry.owned);
+        let entries = entries.filter(|entry| entry.port_num == u32::from(port));
+        entries.filter(move |entry| (entry.gid_type == GidType::RoceV2) == is_v2)
+    };
+    let owned = || of_type(true).chain(of_type(false));
     let of_family = |ipv6: bool| owned().find(|entry| entry.gid.to_ip().is_ipv6() == ipv6);
     let device = || context.device().name().to_owned();
     let found = match wanted {

@@ -40,7 +40,7 @@ const STATUS_NOT_FOUND: u8 = 127;
     after_help = "The program becomes this process: signals, terminal and exit status are its \
     own. What it starts runs on urxe too, since the environment is inherited.\n\
     Environment that is kept: LD_LIBRARY_PATH and LD_PRELOAD, with urxe's part added; URXE_DEVICES, \
-    URXE_PCAP, URXE_FAULTS, which --device, --pcap and --faults replace; URXE_GSO.\n\
+    URXE_PCAP, URXE_FAULTS, which --device, --pcap and --faults replace; URXE_LINK, URXE_GSO.\n\
     To have a whole shell on urxe: eval \"$(urxe run --print-env)\".\n\
     Exit status: the program's; 125 when urxe cannot do its part, 126 when the program cannot run \
     on urxe, 127 when there is no such program, 2 when the arguments are wrong."

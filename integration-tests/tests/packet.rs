@@ -1,0 +1,126 @@
+//! The packet link between two namespaces: RoCE v1 and v2, VLAN tags, and against the UDP link.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+use std::path::Path;
+
+use integration_tests::{Dump, Pingpong};
+use testkit::capture::PacketCapture;
+use testkit::netns::{Joined, Offloads, Side, VethOptions, with_namespaces};
+use testkit::scratch::Scratch;
+use testkit::tshark::Tshark;
+
+/// Indices in the table of an interface that makes its link-local address of its MAC, and has one
+/// of IPv4 and one more of IPv6: each address in both versions.
+const DEFAULT_V1: u32 = 0;
+const IPV4_V1: u32 = 2;
+const IPV4_V2: u32 = 3;
+const IPV6_V2: u32 = 5;
+/// Over the UDP link, which has v2 alone.
+const UDP_IPV4: u32 = 1;
+
+/// Checks that all packets of a capture are well-formed to tshark and to `urxe dump`, each with a
+/// good iCRC, and that so many of them, at least, match a filter of tshark.
+fn check(capture: &Path, filter: &str, least: usize) {
+    let tshark = Tshark::new(capture);
+    assert_eq!(tshark.malformed().unwrap(), Vec::<String>::new());
+    let all = tshark.count("").unwrap();
+    assert_eq!(tshark.count("infiniband.bth").unwrap(), all);
+    assert_eq!(tshark.count(filter).unwrap(), all, "{filter}");
+    assert!(all >= least, "{all} packets");
+    let dump = Dump::of(capture).unwrap();
+    assert_eq!(dump.finished.status.code(), Some(0), "{}", dump.finished);
+    assert_eq!((dump.count("roce"), dump.count("icrc_good")), (all as u64, all as u64));
+    assert_eq!(dump.count("malformed") + dump.count("foreign") + dump.count("super_frames"), 0);
+}
+
+/// Plays over a wire without offloads, with checked data, and checks what crosses it.
+///
+/// Of tagged frames a capture at the left sees those that come: the kernel takes their tag out
+/// before the capture's filter looks, but not of those that leave.
+fn play(client: (&str, u32), server: (&str, u32), ipv6: bool, filter: &str) {
+    let options = VethOptions { offloads: Offloads::None, ..VethOptions::default() };
+    let joined = Joined::new(options).unwrap();
+    let scratch = Scratch::new("packet").unwrap();
+    let wire = PacketCapture::start(&joined.left, &scratch.file("wire.pcap")).unwrap();
+    let game = Pingpong::new(&joined).ipv6(ipv6).links(client, server);
+    game.options("-s 20000 -n 40 -m 1024").play().unwrap();
+    let wire = wire.stop(&joined.left, Side::Left).unwrap();
+    let ways = if filter.starts_with("vlan") { 1 } else { 2 };
+    check(&wire, filter, ways * 40 * 20);
+}
+
+#[test]
+fn roce_v1() {
+    with_namespaces("roce_v1", || {
+        let link = ("packet", IPV4_V1);
+        play(link, link, false, "eth.type == 0x8915");
+    });
+}
+
+#[test]
+fn roce_v1_by_the_mac_in_the_default_gid() {
+    with_namespaces("roce_v1_by_the_mac_in_the_default_gid", || {
+        let link = ("packet", DEFAULT_V1);
+        play(link, link, true, "eth.type == 0x8915 && infiniband.grh.sgid[0:2] == fe:80");
+    });
+}
+
+#[test]
+fn roce_v2() {
+    with_namespaces("roce_v2", || {
+        let link = ("packet", IPV4_V2);
+        play(link, link, false, "ip && udp.dstport == 4791");
+        let link = ("packet", IPV6_V2);
+        play(link, link, true, "ipv6 && udp.dstport == 4791");
+    });
+}
+
+#[test]
+fn vlan_tags() {
+    with_namespaces("vlan_tags", || {
+        let link = ("packet,vlan=7", IPV4_V1);
+        play(link, link, false, "vlan.id == 7");
+    });
+}
+
+#[test]
+fn the_packet_link_and_the_udp_link_meet() {
+    with_namespaces("the_packet_link_and_the_udp_link_meet", || {
+        let (packet, udp) = (("packet", IPV4_V2), ("udp", UDP_IPV4));
+        play(packet, udp, false, "udp.dstport == 4791");
+        play(udp, packet, false, "udp.dstport == 4791");
+        // A whole batch of the peer comes as one frame where the interface has offloads.
+        let joined = Joined::new(VethOptions::default()).unwrap();
+        let game = Pingpong::new(&joined).links(packet, udp);
+        game.options("-s 100000 -n 100 -m 1024").play().unwrap();
+    });
+}
+
+#[test]
+fn datagrams() {
+    with_namespaces("datagrams", || {
+        let joined = Joined::new(VethOptions::default()).unwrap();
+        for index in [IPV4_V1, IPV4_V2] {
+            let game = Pingpong::new(&joined).links(("packet", index), ("packet", index));
+            game.options("--ud -s 1000 -n 40").play().unwrap();
+        }
+    });
+}
+
+#[test]
+fn without_the_capability_the_udp_link_is_named() {
+    with_namespaces("without_the_capability_the_udp_link_is_named", || {
+        let joined = Joined::new(VethOptions::default()).unwrap();
+        let mut command = joined.left.command("setpriv");
+        command.args(["--bounding-set", "-net_raw", "--inh-caps", "-net_raw"]);
+        command.arg(testkit::binary::urxe_binary()).args(["pingpong", "-n", "10"]);
+        command.env("URXE_LINK", "packet");
+        let limit = std::time::Duration::from_secs(60);
+        let seen = testkit::process::run("urxe pingpong", &mut command, limit).unwrap();
+        assert_eq!(seen.status.code(), Some(1), "{seen}");
+        assert!(
+            seen.stderr.contains("CAP_NET_RAW") && seen.stderr.contains("URXE_LINK=udp"),
+            "{seen}"
+        );
+    });
+}
