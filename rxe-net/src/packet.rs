@@ -4,9 +4,9 @@
 //! header itself, so that it sends RoCE v1, which no socket of IP can, chooses each field, and
 //! checks each iCRC exactly. It needs `CAP_NET_RAW`, which the UDP link does not.
 //!
-//! Each shard's socket sees all frames of the interface, and a filter in the kernel ([`filter`])
-//! leaves it those for its own GID and slot. So shards and processes share an interface without
-//! steering, letters or surveys.
+//! Each shard's socket sees all frames of the interface, and a filter in the kernel leaves it those
+//! for its own GID and slot. So shards and processes share an interface without steering, letters
+//! or surveys.
 
 mod filter;
 mod link;

@@ -257,3 +257,27 @@ impl OpenLink for MemoryLinks {
         Ok(Box::new(link))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_named() {
+        let packet = |vlan| Some(LinkKind::Packet { vlan });
+        for (text, kind) in [
+            ("", Some(LinkKind::Udp)),
+            ("udp", Some(LinkKind::Udp)),
+            ("packet", packet(None)),
+            ("packet,vlan=1", packet(Some(1))),
+            ("packet,vlan=4094", packet(Some(4094))),
+            ("packet,vlan=0", None),
+            ("packet,vlan=4095", None),
+            ("packet,vlan=", None),
+            ("udp,vlan=7", None),
+            ("raw", None),
+        ] {
+            assert_eq!(LinkKind::parse(text), kind, "{text}");
+        }
+    }
+}

@@ -123,6 +123,22 @@ mod tests {
         frame
     }
 
+    #[test]
+    fn a_known_segment_length_needs_no_search() {
+        let bytes = super_frame(v4(7), 7, &[40, 40, 16]);
+        let frame = Frame::parse_ip(&bytes).unwrap();
+        let segments = SuperFrame::with_segment_len(&frame, 44).unwrap();
+        let seen: Vec<_> = segments
+            .segments()
+            .map(|s| (s.packet.len(), s.sealed.len(), s.identification, s.icrc.is_good()))
+            .collect();
+        assert_eq!(seen, [(40, 44, 7, true), (40, 44, 8, true), (16, 20, 9, true)]);
+        // Another length makes bad packets of it, and none is no length.
+        let other = SuperFrame::with_segment_len(&frame, 48).unwrap();
+        assert!(other.segments().all(|segment| !segment.icrc.is_good()));
+        assert_eq!(SuperFrame::with_segment_len(&frame, 0), None);
+    }
+
     fn v4(identification: u16) -> Net {
         let ip = Ipv4::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
         Net::V4 { ip: Ipv4 { identification, ..ip }, udp: Udp::new(0xc000) }
