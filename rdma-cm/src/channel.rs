@@ -73,20 +73,21 @@ impl EventChannel {
     ///
     /// As [`Self::get`].
     pub fn wait(&self, timeout: Duration) -> io::Result<Option<Event>> {
-        let deadline = Instant::now() + timeout;
+        // A timeout beyond the end of time is none.
+        let deadline = Instant::now().checked_add(timeout);
         loop {
             if let Some(event) = self.take() {
                 return Ok(Some(event));
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
                 return Ok(None);
             }
-            let left = Timespec {
+            let left = left.map(|left| Timespec {
                 tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: left.subsec_nanos().into(),
-            };
-            match poll(&mut [PollFd::new(&self.inner.fd, PollFlags::IN)], Some(&left)) {
+            });
+            match poll(&mut [PollFd::new(&self.inner.fd, PollFlags::IN)], left.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }

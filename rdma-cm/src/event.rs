@@ -117,7 +117,8 @@ impl Drop for Event {
 
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, event, status, param, .. } = self;
-        write!(f, "{event} of {id:?} status {status} {param:?}")
+        // One line for the log: private data is mostly zeros.
+        let Self { id, event, status, .. } = self;
+        write!(f, "{event} of {id:?} status {status}")
     }
 }

@@ -93,7 +93,8 @@ pub(crate) fn all_devices() -> Result<Vec<Arc<CmDevice>>, BindError> {
 /// A message may be lost, or have come to this process although it is for another on this host, which
 /// passes it on only while it lives. C has no counterpart.
 pub fn finish(patience: Duration) -> bool {
-    let deadline = Instant::now() + patience;
+    // A day is as good as for ever, and can be added.
+    let deadline = Instant::now() + patience.min(Duration::from_secs(86_400));
     let devices: Vec<_> = with(|manager| manager.devices.values().cloned().collect());
     // Each of them, also when one has not.
     let finished: Vec<_> = devices.iter().map(|device| device.finish(deadline)).collect();

@@ -8,7 +8,7 @@ mod common;
 use std::collections::HashMap;
 use std::fs::File;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use common::{LOOKED_UP, accept_param, config, connect_param, lookup_answer, lookup_param};
 use gid_table::Gid;
@@ -18,6 +18,7 @@ use rdma_cm::engine::{
     ListenOn,
 };
 use rxe_core::Instant;
+use rxe_wire::Psn;
 use rxe_wire::mad::cm::{CmMessage, CommId, Guid, ServiceId, TimeoutExponent};
 use rxe_wire::mad::{MAD_LEN, Mad};
 
@@ -28,26 +29,34 @@ struct Heard {
     message: CmMessage,
 }
 
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../rxe-wire/testdata/golden")
+}
+
+/// Between which addresses a frame goes, and where its BTH begins.
+fn addresses(frame: &[u8]) -> Option<(Gid, Gid, usize)> {
+    let ip4 = |at: usize| {
+        let bytes: [u8; 4] = frame[at..at + 4].try_into().unwrap();
+        Gid::from_ip(Ipv4Addr::from(bytes).into())
+    };
+    let ip6 = |at: usize| {
+        let bytes: [u8; 16] = frame[at..at + 16].try_into().unwrap();
+        Gid::from_ip(Ipv6Addr::from(bytes).into())
+    };
+    match frame[12..14] {
+        [0x08, 0x00] => Some((ip4(26), ip4(30), 14 + 20 + 8)),
+        [0x86, 0xdd] => Some((ip6(22), ip6(38), 14 + 40 + 8)),
+        _ => None,
+    }
+}
+
 /// The messages of connection management in a capture (Ethernet, IPv4 or IPv6, UDP, to QP1).
 fn conversation(name: &str) -> Vec<Heard> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rxe-wire/testdata/golden");
-    let mut reader = PcapReader::new(File::open(folder.join(name)).unwrap()).unwrap();
+    let mut reader = PcapReader::new(File::open(folder().join(name)).unwrap()).unwrap();
     let mut heard = Vec::new();
     while let Some(packet) = reader.next_packet() {
         let frame = packet.unwrap().data.into_owned();
-        let ip4 = |at: usize| {
-            let bytes: [u8; 4] = frame[at..at + 4].try_into().unwrap();
-            Gid::from_ip(Ipv4Addr::from(bytes).into())
-        };
-        let ip6 = |at: usize| {
-            let bytes: [u8; 16] = frame[at..at + 16].try_into().unwrap();
-            Gid::from_ip(Ipv6Addr::from(bytes).into())
-        };
-        let (source, destination, bth) = match frame[12..14] {
-            [0x08, 0x00] => (ip4(26), ip4(30), 14 + 20 + 8),
-            [0x86, 0xdd] => (ip6(22), ip6(38), 14 + 40 + 8),
-            _ => continue,
-        };
+        let Some((source, destination, bth)) = addresses(&frame) else { continue };
         if frame[bth] != 100 || frame[bth + 5..bth + 8] != [0, 0, 1] {
             continue;
         }
@@ -312,4 +321,34 @@ fn lookups_of_linux_drive_the_engine() {
         [CmEvent::Lookup { .. }, CmEvent::Found { reply, .. }]
         | [CmEvent::Found { reply, .. }, CmEvent::Lookup { .. }]
         if reply.service_id == LOOKED_UP));
+}
+
+/// What a REQ or REP calls its starting PSN is that of the packets to its sender.
+#[test]
+fn a_starting_psn_is_what_the_other_side_starts_with() {
+    for name in ["rping.pcap", "rping6.pcap", "ucmatose.pcap"] {
+        let mut announced = HashMap::new();
+        for heard in conversation(name) {
+            match heard.message {
+                CmMessage::Req(req) => announced.insert(heard.source, req.starting_psn),
+                CmMessage::Rep(rep) => announced.insert(heard.source, rep.starting_psn),
+                _ => None,
+            };
+        }
+        let path = folder().join(name);
+        let mut reader = PcapReader::new(File::open(path).unwrap()).unwrap();
+        let mut first = HashMap::new();
+        while let Some(packet) = reader.next_packet() {
+            let frame = packet.unwrap().data.into_owned();
+            let Some((_, destination, bth)) = addresses(&frame) else { continue };
+            // A request over a reliable connection.
+            if frame[bth] <= 12 {
+                let psn = &frame[bth + 9..bth + 12];
+                let psn = Psn::new(u32::from_be_bytes([0, psn[0], psn[1], psn[2]]));
+                first.entry(destination).or_insert(psn);
+            }
+        }
+        assert_eq!(first, announced, "{name}");
+        assert_eq!(first.len(), 2);
+    }
 }

@@ -44,8 +44,8 @@ pub(crate) struct Args {
     /// Messages to and fro [default: no end].
     #[arg(short = 'C', value_name = "COUNT")]
     pub(super) count: Option<u64>,
-    /// Bytes of a message.
-    #[arg(short = 'S', value_name = "BYTES", default_value_t = 100,
+    /// Bytes of a message; the same at both ends. (The man page of rping says 100, the program 64.)
+    #[arg(short = 'S', value_name = "BYTES", default_value_t = 64,
           value_parser = clap::value_parser!(u32).range(SIZE_MIN..=SIZE_MAX as i64))]
     pub(super) size: u32,
     /// As a server, serve many clients, until killed.
