@@ -38,7 +38,12 @@ const KNOWN_QUESTIONS: u32 = 250;
 /// How long a peer that does not answer is not asked, at first and at most.
 const FIRST_SILENCE_NANOS: u64 = 100_000_000;
 const LONGEST_SILENCE_NANOS: u64 = 10_000_000_000;
-/// Peers that are remembered at most. Beyond that, those that nobody waits for are forgotten.
+/// An answer that tells of so much is progress, whichever question it is to. One that tells of less
+/// is forged, or late, and does not lengthen the wait: or a byte at a time would hold a sender up
+/// for ever.
+const PROGRESS: u64 = WINDOW / 4;
+/// Peers that are remembered at most. Beyond that, those that nobody waits for are forgotten, and
+/// all where too few of those are left.
 const MAX_PEERS: usize = 1024;
 
 /// Whether a packet may go.
@@ -105,6 +110,19 @@ impl Note {
 #[derive(Debug, Default)]
 pub(crate) struct Credits {
     peers: HashMap<Peer, PeerCredit>,
+    /// Lists of those who wait for an answer that were begun: the number of the last one.
+    lists: u64,
+}
+
+/// A queue pair that asks whether it may send.
+#[derive(Debug)]
+pub(crate) struct Asker<'a> {
+    /// Its key in the shard.
+    pub(crate) key: u32,
+    /// The list that it stands in; its own, kept for the next time, 0 at first.
+    pub(crate) list: &'a mut u64,
+    /// It has sent in this turn, so that those who have not go before it.
+    pub(crate) has_sent: bool,
 }
 
 /// One peer: sums of the cost of all that was sent, wrapping.
@@ -122,18 +140,34 @@ struct PeerCredit {
     /// It does not answer: until then it is not asked.
     silent_until: Option<Instant>,
     silence_nanos: u64,
-    /// Queue pairs that wait for an answer.
+    /// Queue pairs that wait for an answer: those that have not sent in their turn, and behind them
+    /// those that have.
     waiting: Vec<u32>,
+    waiting_behind: Vec<u32>,
+    /// The number of these lists; `None` while they are empty.
+    list: Option<u64>,
 }
 
 impl Credits {
-    /// Whether queue pair `user` may send to a peer; if not, it is among those that
-    /// [`Self::on_answer`] names.
-    pub(crate) fn ask(&mut self, now: Instant, peer: Peer, user: u32) -> Credit {
-        let Some(credit) = self.peers.get_mut(&peer) else { return Credit::Given };
+    /// Whether a queue pair may send to a peer; if not, it is among those that [`Self::on_answer`]
+    /// names. Nothing tells it that the peer is given up: it asks again when the time has come.
+    pub(crate) fn ask(&mut self, now: Instant, peer: Peer, asker: Asker<'_>) -> Credit {
+        let Self { peers, lists } = self;
+        let Some(credit) = peers.get_mut(&peer) else { return Credit::Given };
         let state = credit.state(now);
-        if state != Credit::Given && !credit.waiting.contains(&user) {
-            credit.waiting.push(user);
+        if state == Credit::Given {
+            return state;
+        }
+        let list = *credit.list.get_or_insert_with(|| {
+            *lists += 1;
+            *lists
+        });
+        // Each stands there once, and is not looked for.
+        if std::mem::replace(asker.list, list) != list {
+            match asker.has_sent {
+                true => credit.waiting_behind.push(asker.key),
+                false => credit.waiting.push(asker.key),
+            }
         }
         state
     }
@@ -142,11 +176,20 @@ impl Credits {
     /// one is due.
     pub(crate) fn on_sent(&mut self, now: Instant, peer: Peer, cost: u64) -> Option<u64> {
         if self.peers.len() >= MAX_PEERS && !self.peers.contains_key(&peer) {
-            self.peers.retain(|_, credit| !credit.waiting.is_empty());
+            self.forget_peers();
         }
         let credit = self.peers.entry(peer).or_default();
         credit.sent = credit.sent.wrapping_add(cost);
         credit.question(now)
+    }
+
+    /// Makes room for half as many peers as there may be, at least: or each new one would have to
+    /// look for it. Who waits has a timer, and is given all when it asks again.
+    fn forget_peers(&mut self) {
+        self.peers.retain(|_, credit| credit.list.is_some());
+        if self.peers.len() > MAX_PEERS / 2 {
+            self.peers.clear();
+        }
     }
 
     /// The mark of the question that is to be repeated now, if one is.
@@ -167,12 +210,17 @@ impl Credits {
             return;
         }
         credit.answered = answer.mark;
-        if answer.mark == credit.asked {
+        let is_last = answer.mark == credit.asked;
+        if is_last {
             credit.asked_at = None;
         }
-        (credit.has_answered, credit.in_vain, credit.silence_nanos) = (true, 0, 0);
-        credit.silent_until = None;
+        if is_last || more >= PROGRESS {
+            (credit.has_answered, credit.in_vain, credit.silence_nanos) = (true, 0, 0);
+            credit.silent_until = None;
+        }
+        credit.list = None;
         wake.append(&mut credit.waiting);
+        wake.append(&mut credit.waiting_behind);
     }
 }
 
@@ -202,6 +250,10 @@ impl PeerCredit {
         self.silent_until = Some(now.plus_nanos(self.silence_nanos));
         self.answered = self.sent;
         (self.has_answered, self.in_vain) = (false, 0);
+        // They have timers; and peers that nobody waits for can be forgotten.
+        self.list = None;
+        self.waiting.clear();
+        self.waiting_behind.clear();
         Credit::Given
     }
 
@@ -250,12 +302,13 @@ mod tests {
         path: Path,
         now: u64,
         questions: Vec<u64>,
+        list: u64,
     }
 
     impl Two {
         fn new() -> Self {
             let path = Path::new(Gid::ZERO, Gid::from_ip("10.0.0.2".parse().expect("ip")));
-            Self { credits: Credits::default(), path, now: 0, questions: Vec::new() }
+            Self { credits: Credits::default(), path, now: 0, questions: Vec::new(), list: 0 }
         }
 
         fn peer(&self) -> Peer {
@@ -265,7 +318,9 @@ mod tests {
         /// Sends packets of 1 KiB while there is credit; how many, and what then.
         fn send(&mut self, most: usize) -> (usize, Credit) {
             for count in 0..most {
-                match self.credits.ask(at(self.now), self.peer(), 7) {
+                let (now, peer) = (at(self.now), self.peer());
+                let asker = Asker { key: 7, list: &mut self.list, has_sent: count > 0 };
+                match self.credits.ask(now, peer, asker) {
                     Credit::Given => {}
                     wait => return (count, wait),
                 }
@@ -353,5 +408,36 @@ mod tests {
             credits.on_sent(at(0), (Gid::from_ip(ip), 1), 1);
         }
         assert!(credits.peers.len() <= MAX_PEERS);
+    }
+
+    #[test]
+    fn a_peer_that_answers_a_byte_at_a_time_holds_nobody_for_ever() {
+        let mut two = Two::new();
+        two.send(1000);
+        let mut mark = 0;
+        // As long as any that answered is waited for, and a bit.
+        for _ in 0..2 * KNOWN_QUESTIONS {
+            two.now += PATIENCE_NANOS;
+            mark += 1;
+            two.answer(mark);
+            if two.send(1000).0 == 1000 {
+                return;
+            }
+            two.credits.on_silence(at(two.now), two.peer());
+        }
+        panic!("held up for {} ms", two.now / 1_000_000);
+    }
+
+    #[test]
+    fn peers_that_never_answer_do_not_fill_the_memory() {
+        let mut credits = Credits::default();
+        for number in 0..3 * MAX_PEERS as u32 {
+            let peer = (Gid::from_ip(std::net::Ipv4Addr::from_bits(number).into()), 1);
+            credits.on_sent(at(u64::from(number)), peer, WINDOW);
+            // The queue pair waits, and is destroyed.
+            let asker = Asker { key: 7, list: &mut 0, has_sent: false };
+            assert_ne!(credits.ask(at(u64::from(number)), peer, asker), Credit::Given);
+        }
+        assert!(credits.peers.len() <= MAX_PEERS, "{}", credits.peers.len());
     }
 }

@@ -8,7 +8,7 @@ use slab::Slab;
 
 use crate::counters::{Counter, CounterValues, Counters, Tally};
 use crate::cq::{CompletionQueue, CqId};
-use crate::credit::{self, Credit, Credits, Note};
+use crate::credit::{self, Asker, Credit, Credits, Note};
 use crate::device::Device;
 use crate::error::{BusyError, CreateQpError, ModifyQpError};
 use crate::multicast::MULTICAST_QPN;
@@ -55,6 +55,8 @@ pub struct Shard {
     credits: Credits,
     /// Questions and answers about that, to be sent.
     notes: VecDeque<Note>,
+    /// Room for the queue pairs that an answer lets send.
+    woken: Vec<u32>,
     /// Room for the members of a multicast group, kept so that no packet allocates it.
     members: Vec<Qpn>,
     ready: VecDeque<u32>,
@@ -108,6 +110,7 @@ impl Shard {
             windows: Windows::default(),
             credits: Credits::default(),
             notes: VecDeque::new(),
+            woken: Vec::new(),
             members: Vec::new(),
             ready: VecDeque::new(),
             turn: TURN,
@@ -379,23 +382,26 @@ impl Shard {
 
     /// Answers a question of flow control, or takes an answer.
     fn handle_note(&mut self, note: &Note) {
-        // The queue pair that data came for, or that sent it.
-        let Some(key) = self.find(note.dest_qpn) else {
+        // It is about the socket: the queue pair that it names may be gone, and others wait for it.
+        if note.dest_qpn.slot() != self.slot {
             return self.counters.bump(Counter::drop_no_such_qp);
-        };
-        if self.machines[key as usize].is_windowed() {
-            return self.counters.bump(Counter::drop_wrong_service);
+        }
+        // Nothing can be sent from there.
+        if note.path.destination.is_multicast() {
+            return self.counters.bump(Counter::drop_wrong_address);
         }
         if let Some(answer) = note.answer() {
             return self.push_note(answer);
         }
-        let mut woken = Vec::new();
+        // Kept, so that no answer allocates it.
+        let mut woken = std::mem::take(&mut self.woken);
         self.credits.on_answer(note, &mut woken);
-        for key in woken {
+        for key in woken.drain(..) {
             if self.machines.contains(key as usize) {
                 self.settle(key);
             }
         }
+        self.woken = woken;
     }
 
     fn push_note(&mut self, note: Note) {
@@ -545,7 +551,12 @@ impl Shard {
     /// Packets after which every queue pair that has something to send now has had two turns: one
     /// for its requests and one for its replies, so that what it owes to its peer has left.
     pub fn packets_until_served(&self) -> usize {
-        2 * TURN as usize * self.ready.len()
+        self.notes.len() + 2 * TURN as usize * self.ready.len()
+    }
+
+    /// Packets after which the queue pair that is first ([`Self::put_first`]) has had its turn.
+    pub fn packets_until_first_served(&self) -> usize {
+        self.notes.len() + TURN as usize
     }
 
     /// Writes the next packet to send into `buf`; `None` when there is none.
@@ -649,7 +660,9 @@ impl Shard {
         let machine = &mut self.machines[key as usize];
         let Some((path, dest_qpn)) = machine.unanswered_target() else { return true };
         let peer = (path.destination, dest_qpn.slot());
-        let Credit::Until(at) = self.credits.ask(self.now, peer, key) else { return true };
+        let has_sent = self.turn < TURN;
+        let asker = Asker { key, list: &mut machine.credit_list, has_sent };
+        let Credit::Until(at) = self.credits.ask(self.now, peer, asker) else { return true };
         machine.timers.set(Timer::Pace, at);
         let source = machine.qp.qpn();
         if let Some(mark) = self.credits.on_silence(self.now, peer) {
@@ -661,7 +674,7 @@ impl Shard {
     /// Counts a packet that nobody acknowledges, and asks its receiver how far it is when due.
     fn note_unanswered(&mut self, key: u32, sent: &Transmit) {
         let Transmit { len, path, dest_qpn } = *sent;
-        if dest_qpn == MULTICAST_QPN || dest_qpn == GSI_QPN {
+        if !self.machines[key as usize].wants_answer(&path, dest_qpn) {
             return;
         }
         // Fits: a packet is no longer than 4 KiB and its headers.

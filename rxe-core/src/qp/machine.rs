@@ -69,6 +69,8 @@ pub(crate) struct Machine {
     pub(crate) is_ready: bool,
     /// It stands in the window's waiting list.
     pub(crate) is_waiting: bool,
+    /// The list of [`Credits`](crate::credit::Credits) that it stood in last.
+    pub(crate) credit_list: u64,
     /// Requests go before replies: changes with each turn, so that neither starves.
     pub(crate) requests_first: bool,
     /// An event is to be raised when the send queue is drained.
@@ -97,6 +99,7 @@ impl Machine {
             charged: Load::default(),
             is_ready: false,
             is_waiting: false,
+            credit_list: 0,
             requests_first: false,
             tell_drained: false,
             established: false,

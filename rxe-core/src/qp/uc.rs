@@ -57,19 +57,25 @@ impl Machine {
         self.tell_if_drained(cx);
     }
 
-    /// Where the next request goes, if nobody acknowledges it, and one queue pair gets it.
+    /// Where the next request goes, if [`Self::wants_answer`] from there.
     pub(crate) fn unanswered_target(&self) -> Option<(Path, Qpn)> {
         if self.is_windowed() || self.notifier.is_due() || !self.has_requests_to_send() {
             return None;
         }
-        match (&self.connection, self.send.wqes.front()?.op) {
-            (Some(connection), _) => Some((connection.path, self.attr.dest_qpn)),
-            (None, SendOp::SendTo { to, .. }) => {
-                let is_one = to.qpn != MULTICAST_QPN && to.qpn != GSI_QPN;
-                is_one.then_some((to.path, to.qpn))
-            }
-            (None, _) => None,
-        }
+        let (path, dest_qpn) = match (&self.connection, self.send.wqes.front()?.op) {
+            (Some(connection), _) => (connection.path, self.attr.dest_qpn),
+            (None, SendOp::SendTo { to, .. }) => (to.path, to.qpn),
+            (None, _) => return None,
+        };
+        self.wants_answer(&path, dest_qpn).then_some((path, dest_qpn))
+    }
+
+    /// Whether flow control counts what goes there: nobody acknowledges it, one queue pair gets it,
+    /// and neither end is QP1, of which the number tells no slot.
+    pub(crate) fn wants_answer(&self, path: &Path, dest_qpn: Qpn) -> bool {
+        let is_one = dest_qpn != MULTICAST_QPN && !path.destination.is_multicast();
+        let is_general = dest_qpn == GSI_QPN || self.qp.qpn() == GSI_QPN;
+        !self.is_windowed() && is_one && !is_general
     }
 
     /// Whether what it sends must find room in the window of its peer.

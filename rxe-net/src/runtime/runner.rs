@@ -277,7 +277,7 @@ impl Core {
     fn transmit_owed_by(&mut self, now: Instant, qpn: Qpn) -> Instant {
         let now = self.wait_for_room(now);
         self.shard.put_first(qpn);
-        self.transmit_some(now, Shard::TURN as usize);
+        self.transmit_some(now, self.shard.packets_until_first_served());
         let now = self.wait_for_room(now);
         self.shard.put_first(qpn);
         self.transmit_some(now, TRANSMIT_MAX);
