@@ -19,7 +19,7 @@ use crate::path::Path;
 use crate::time::Instant;
 use crate::window::{Peer, packet_cost};
 
-/// The opcode of a question, and that of an answer.
+/// The opcode of a question, and that of an answer; `urxe dump` reads them too.
 const QUESTION: u8 = 0xd0;
 const ANSWER: u8 = 0xd1;
 /// Both end with the number of the queue pair that sends it, and a mark, in network order.

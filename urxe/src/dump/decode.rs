@@ -33,6 +33,38 @@ pub(super) struct Batch<'a> {
     pub packets: Vec<Roce<'a>>,
 }
 
+/// A packet of urxe's flow control for UC and UD, whose opcodes IBA leaves to manufacturers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct FlowNote {
+    /// Whether it asks how far the receiver has come; else it answers.
+    pub is_question: bool,
+    /// The queue pair that sends it.
+    pub source_qpn: Qpn,
+    /// What had been sent when it was asked, in the sender's count.
+    pub mark: u64,
+}
+
+impl FlowNote {
+    /// Opcodes of a question and an answer, and their length (`rxe-core/src/credit.rs`).
+    const QUESTION: u8 = 0xd0;
+    const ANSWER: u8 = 0xd1;
+    const LEN: usize = 24;
+
+    /// Reads one, from BTH on; `None` when it is something else.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let opcode = *bytes.first()?;
+        if !matches!(opcode, Self::QUESTION | Self::ANSWER) || bytes.len() != Self::LEN {
+            return None;
+        }
+        let (qpn, mark) = bytes.get(12..)?.split_first_chunk()?;
+        Some(Self {
+            is_question: opcode == Self::QUESTION,
+            source_qpn: Qpn::new(u32::from_be_bytes(*qpn)),
+            mark: u64::from_be_bytes(*mark.first_chunk()?),
+        })
+    }
+}
+
 /// A RoCE packet in its headers.
 #[derive(Debug)]
 pub(super) struct Roce<'a> {
@@ -61,6 +93,11 @@ impl<'a> Roce<'a> {
         // A message to QP1 is a datagram; without the whole packet zeros would be read.
         (packet.bth().dest_qpn == Qpn::GSI && packet.deth().is_some() && self.icrc.is_some())
             .then(|| Mad::parse(packet.payload()))
+    }
+
+    /// What it says about flow control, if its opcode is urxe's own.
+    pub(super) fn flow_note(&self) -> Option<FlowNote> {
+        FlowNote::read(self.bytes).filter(|_| self.packet.is_err())
     }
 
     /// What is unusual about it, though it can be read.

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::capture::Record;
 use super::cm_json;
-use super::decode::{Content, Roce, cm_message};
+use super::decode::{Content, FlowNote, Roce, cm_message};
 use super::summary::Summary;
 use super::text;
 
@@ -104,6 +104,11 @@ fn told(record: &Record, kind: &str, what: &str, out: &mut impl Write) -> io::Re
     line(object, out)
 }
 
+fn of_flow_note(note: &FlowNote) -> Value {
+    let kind = if note.is_question { "question" } else { "answer" };
+    json!({ "kind": kind, "source_qpn": note.source_qpn.get(), "mark": note.mark })
+}
+
 fn add_packet(object: &mut Map<String, Value>, roce: &Roce<'_>) {
     let mut add = |name: &str, value: Value| object.insert(name.to_string(), value);
     if let Some(segment) = roce.segment {
@@ -132,7 +137,10 @@ fn add_packet(object: &mut Map<String, Value>, roce: &Roce<'_>) {
             add("payload_length", packet.payload().len().into());
         }
         Err(error) => {
-            add("malformed", error.to_string().into());
+            match roce.flow_note() {
+                Some(note) => add("flow_control", of_flow_note(&note)),
+                None => add("malformed", error.to_string().into()),
+            };
         }
     }
     match roce.mad() {

@@ -45,7 +45,7 @@ impl Summary {
 
     fn count_packet(&mut self, roce: &Roce<'_>) {
         self.roce += 1;
-        self.malformed += u64::from(roce.packet.is_err());
+        self.malformed += u64::from(roce.packet.is_err() && roce.flow_note().is_none());
         match roce.icrc {
             Some(icrc) if icrc.is_good() => self.icrc_good += 1,
             Some(_) => self.icrc_bad += 1,

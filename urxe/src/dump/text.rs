@@ -9,7 +9,7 @@ use rxe_wire::net::{Link, Net};
 use rxe_wire::{Headers, Packet};
 
 use super::capture::Record;
-use super::decode::{Content, Roce, cm_message};
+use super::decode::{Content, FlowNote, Roce, cm_message};
 
 const SECONDS_PER_DAY: u64 = 86_400;
 
@@ -68,7 +68,10 @@ fn packet(roce: &Roce<'_>, verbose: bool) -> String {
             if let Some(bth) = Bth::read(roce.bytes) {
                 push_bth(&mut line, &bth);
             }
-            push(&mut line, format_args!(" | malformed: {error}"));
+            match roce.flow_note() {
+                Some(note) => push_flow_note(&mut line, &note),
+                None => push(&mut line, format_args!(" | malformed: {error}")),
+            }
         }
     }
     push_icrc(&mut line, roce.icrc);
@@ -76,6 +79,12 @@ fn packet(roce: &Roce<'_>, verbose: bool) -> String {
         push(&mut line, format_args!(" | odd: {oddity}"));
     }
     line
+}
+
+fn push_flow_note(line: &mut String, note: &FlowNote) {
+    let FlowNote { is_question, source_qpn, mark } = note;
+    let what = if *is_question { "question" } else { "answer" };
+    push(line, format_args!(" | urxe flow control {what} from {source_qpn} mark {mark}"));
 }
 
 /// Adds to a line.

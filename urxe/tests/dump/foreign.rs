@@ -2,7 +2,7 @@
 
 use rxe_wire::net::FrameBuilder;
 
-use crate::support::{RC_SEND_ONLY, dump_bytes, frame, link, packet, pcap, v4_net};
+use crate::support::{RC_SEND_ONLY, dump, dump_bytes, frame, link, packet, pcap, v4_net};
 
 /// An IPv4 packet of `protocol` in an Ethernet frame.
 fn ipv4_frame(protocol: u8, header_words: u8, flags: u16, rest: &[u8]) -> Vec<u8> {
@@ -73,4 +73,33 @@ fn foreign_and_odd_frames_are_told() {
     }
     let summary = "17 packets, 2 RoCE, iCRC 2 good 0 bad, 4 malformed, 9 foreign, 3 truncated";
     assert_eq!(run.last(), summary);
+}
+
+#[test]
+fn questions_and_answers_of_flow_control_are_no_malformed_packets() {
+    let builder = FrameBuilder::new(Some(link(None)), v4_net());
+    let note = |opcode: u8, len: usize| {
+        let mut bytes = frame(&builder, &packet(RC_SEND_ONLY, 1, len));
+        bytes[14 + 28] = opcode;
+        bytes[14 + 28 + 12..][..4].copy_from_slice(&0x02_0005_u32.to_be_bytes());
+        bytes[14 + 28 + 16..][..8].copy_from_slice(&73_728_u64.to_be_bytes());
+        rxe_wire::icrc::seal_l3(&mut bytes[14..]).unwrap();
+        bytes
+    };
+    // The last one is as another manufacturer may have it.
+    let capture = pcap(&[note(0xd0, 12), note(0xd1, 12), note(0xd0, 16)]);
+    let run = dump_bytes(&capture);
+    let lines = run.lines();
+    assert!(
+        lines[0].contains("| urxe flow control question from 0x020005 mark 73728"),
+        "{lines:?}"
+    );
+    assert!(lines[1].contains("| urxe flow control answer from 0x020005 mark 73728"), "{lines:?}");
+    assert!(lines[2].contains("| malformed: opcode 0xd0 is not defined"), "{lines:?}");
+    let summary = "3 packets, 3 RoCE, iCRC 3 good 0 bad, 1 malformed, 0 foreign";
+    assert_eq!(run.last(), summary);
+    let json = dump(&["--json", "-"], &capture).json();
+    assert_eq!(json[1]["flow_control"]["kind"], "answer", "{json:?}");
+    assert_eq!(json[1]["flow_control"]["mark"], 73_728);
+    assert_eq!(json[1].get("malformed"), None);
 }
