@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_uppers_are_entries_of_the_interface_below() {
+    fn r60_addresses_of_uppers_are_entries_of_the_interface_below() {
         let eth0 = interface(&["10.77.0.1"]);
         let upper = |name: &str, ifindex, lower, addrs: &[&str]| InterfaceInfo {
             name: name.to_owned(),

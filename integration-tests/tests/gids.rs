@@ -172,8 +172,8 @@ fn shown(port: &Value) -> String {
 }
 
 #[test]
-fn tables_and_events_follow_the_interfaces() {
-    with_namespaces("tables_and_events_follow_the_interfaces", || {
+fn r60_tables_and_events_follow_the_interfaces() {
+    with_namespaces("r60_tables_and_events_follow_the_interfaces", || {
         let namespace = namespace();
         let mut command = namespace.command(urxe_binary());
         command.args(["gids", "rxe_eth0", "--follow", "--json"]);

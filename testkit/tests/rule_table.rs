@@ -12,7 +12,6 @@ use testkit::rules::{Rule, RuleTable, Sources, parse_rules};
 const ELSEWHERE: &[(Rule, &str)] = &[
     (45, "Asks nothing of a transport: it is about programs that read a meaning into keys."),
     (56, "For a device whose queues lie in memory shared with its client; ours do not."),
-    (60, "Comes with VLAN devices, in the table of GIDs."),
 ];
 
 /// Parts of rules that are not the transport's.

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_vlan_is_on_top_of_its_interface() {
+    fn r60_a_recorded_vlan_is_on_top_of_its_interface() {
         let expected = [
             ("eth0 up", "eth0 UR []"),
             ("vlan", "eth0 UR []; eth0.7 on 2  []"),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vlan_names_the_interface_below_and_its_identifier() {
+    fn r60_a_vlan_names_the_interface_below_and_its_identifier() {
         let told = interfaces_of(&vlan(&[]));
         let [vlan_7] = told.as_slice() else { panic!("{told:?}") };
         assert_eq!((vlan_7.lower, vlan_7.vlan), (Some(3), Some(7)));
