@@ -20,7 +20,7 @@ macro_rules! checked {
             #[test]
             fn with_the_address_sanitizer() {
                 let test = concat!(stringify!($program), "::with_the_address_sanitizer");
-                run_with_sanitizer(test, stringify!($program));
+                run_with_sanitizer(test, stringify!($program), $leaks);
             }
         }
     )+};

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::mem::offset_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -140,6 +141,18 @@ pub(crate) fn drop_all_input(fd: BorrowedFd<'_>) -> io::Result<()> {
     attach_program(fd, libc::SO_ATTACH_FILTER, &program)
 }
 
+/// `struct sock_fprog` with its padding by name: the kernel is given all of it, and memcheck looks at
+/// all of it.
+#[repr(C)]
+struct SockFprog {
+    len: libc::c_ushort,
+    unused: [libc::c_ushort; 3],
+    filter: *const libc::sock_filter,
+}
+
+const _: () = assert!(size_of::<SockFprog>() == size_of::<libc::sock_fprog>());
+const _: () = assert!(offset_of!(SockFprog, filter) == offset_of!(libc::sock_fprog, filter));
+
 fn attach_program(
     fd: BorrowedFd<'_>,
     option: i32,
@@ -147,7 +160,7 @@ fn attach_program(
 ) -> io::Result<()> {
     let len = libc::c_ushort::try_from(program.len())
         .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    let header = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
+    let header = SockFprog { len, unused: [0; 3], filter: program.as_ptr() };
     // SAFETY: the kernel reads `header` and the `len` instructions it points to during the call,
     // and writes to neither.
     let result = unsafe {
@@ -156,7 +169,7 @@ fn attach_program(
             libc::SOL_SOCKET,
             option,
             (&raw const header).cast(),
-            size_of::<libc::sock_fprog>() as libc::socklen_t,
+            size_of::<SockFprog>() as libc::socklen_t,
         )
     };
     check(result)?;
