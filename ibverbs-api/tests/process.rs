@@ -70,7 +70,7 @@ fn nothing_wakes_while_idle() {
     // Timers that were set for the traffic may still fire once.
     std::thread::sleep(Duration::from_millis(500));
     let before = switches();
-    assert_eq!(before.len(), 5, "a thread for each shard, and one for the slots: {before:?}");
+    assert_eq!(before.len(), 6, "of each shard, of the slots, and of the links: {before:?}");
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(switches(), before, "a thread woke up with nothing to do");
     // They do wake when there is something.
