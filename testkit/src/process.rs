@@ -104,6 +104,20 @@ pub struct Running {
     stderr: Output,
 }
 
+/// Starts a program, also one that the test has just written: a child that another thread forked
+/// meanwhile has the file open for writing until it runs a program of its own (ETXTBSY).
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    for _ in 0..100 {
+        match command.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                thread::sleep(Duration::from_millis(10));
+            }
+            started => return started,
+        }
+    }
+    command.spawn()
+}
+
 impl Running {
     /// Starts `command`; `label` names it in errors.
     ///
@@ -111,12 +125,9 @@ impl Running {
     ///
     /// [`ProcessError::Start`].
     pub fn start(label: &str, command: &mut Command) -> Result<Self, ProcessError> {
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|source| ProcessError::Start { label: label.into(), source })?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child =
+            spawn(command).map_err(|source| ProcessError::Start { label: label.into(), source })?;
         let stdout = Output::collect(child.stdout.take());
         let stderr = Output::collect(child.stderr.take());
         Ok(Self { label: label.into(), child, started: Instant::now(), stdout, stderr })
