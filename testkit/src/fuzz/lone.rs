@@ -14,7 +14,7 @@ use rxe_wire::{OpcodeInfo, Operation, Packet, Psn, Qpn};
 
 use super::arena::{Arena, SECRET, Zone, gid_of};
 use super::ledger::Ledger;
-use super::packets::{QKEY, Recipe, service_of};
+use super::packets::{QKEY, Recipe, is_flow_control, service_of};
 use super::reads::Reads;
 
 const HOST_PSN: Psn = Psn::new(0xff_ffe0);
@@ -245,7 +245,11 @@ impl Lone {
     fn transmit(&mut self) {
         let mut buf = [0; Shard::MAX_PACKET];
         while let Some(transmit) = self.arena.shard.poll_transmit(self.now, &mut buf) {
-            let packet = Packet::parse(&buf[..transmit.len]).expect("what is sent is a packet");
+            let bytes = &buf[..transmit.len];
+            if is_flow_control(bytes) {
+                continue;
+            }
+            let packet = Packet::parse(bytes).expect("what is sent is a packet");
             let (bth, info) = (packet.bth(), packet.info());
             assert_eq!((bth.dest_qpn, transmit.dest_qpn), (PEER_QPN, PEER_QPN), "{packet}");
             let len = packet.payload().len();
