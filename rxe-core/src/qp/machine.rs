@@ -537,7 +537,9 @@ impl Machine {
     /// Handles one timer that is due.
     pub(crate) fn handle_timer(&mut self, cx: &mut ShardContext<'_>, timer: Timer) {
         match timer {
-            // What was held back may go now.
+            // What was held back may go now. It may find no room in the window: then what is missing
+            // before it, and was asked for again before the wait, is all that is under way.
+            Timer::RnrWait if !self.send.gaps().is_empty() => self.start_timers(cx),
             Timer::RnrWait | Timer::Pace => {}
             Timer::EarlyResend if self.send.is_outstanding() => {
                 cx.counters.bump(Counter::early_resend);
