@@ -6,24 +6,16 @@
 //! sends no more than a receive buffer holds before the answer comes. The peer answers when it has
 //! taken the question from its socket, and with it all that came before.
 //!
-//! Question and answer are packets of RoCE with an opcode that IBA leaves to manufacturers (the top
-//! two bits set: IBA volume 1, section 9.2.1), so that others drop them. A peer that never answers
-//! is sent to as fast as it goes, and asked again later.
+//! Question and answer ([`FlowNote`]) are packets of RoCE with opcodes that others drop. A peer that
+//! never answers is sent to as fast as it goes, and asked again later.
 
 use std::collections::HashMap;
 
-use rxe_wire::hdr::Bth;
-use rxe_wire::{Opcode, PKey, Qpn};
+use rxe_wire::{FlowNote, FlowNoteKind, Qpn};
 
 use crate::path::Path;
 use crate::time::Instant;
 use crate::window::{Peer, packet_cost};
-
-/// The opcode of a question, and that of an answer; `urxe dump` reads them too.
-const QUESTION: u8 = 0xd0;
-const ANSWER: u8 = 0xd1;
-/// Both end with the number of the queue pair that sends it, and a mark, in network order.
-const LEN: usize = Bth::LEN + 4 + 8;
 
 /// What may be under way unanswered, in bytes of truesize: as the first window of a reliable peer,
 /// well within the default receive buffer.
@@ -59,35 +51,13 @@ pub(crate) enum Credit {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Note {
     pub(crate) path: Path,
-    pub(crate) dest_qpn: Qpn,
-    opcode: u8,
-    source_qpn: Qpn,
-    mark: u64,
+    pub(crate) flow: FlowNote,
 }
 
 impl Note {
     /// Reads a packet; `None` when it is no question and no answer.
     pub(crate) fn read(path: &Path, bytes: &[u8]) -> Option<Self> {
-        let opcode = *bytes.first()?;
-        if !matches!(opcode, QUESTION | ANSWER) || bytes.len() != LEN {
-            return None;
-        }
-        let bth = Bth::read(bytes)?;
-        let (qpn, mark) = bytes.get(Bth::LEN..)?.split_first_chunk()?;
-        let source_qpn = Qpn::new(u32::from_be_bytes(*qpn));
-        let mark = u64::from_be_bytes(*mark.first_chunk()?);
-        Some(Self { path: *path, dest_qpn: bth.dest_qpn, opcode, source_qpn, mark })
-    }
-
-    /// Writes it; `None` when there is no room.
-    pub(crate) fn write(&self, buf: &mut [u8]) -> Option<usize> {
-        let (opcode, dest_qpn) = (Opcode::new(self.opcode), self.dest_qpn);
-        let bth = Bth { opcode, pkey: PKey::DEFAULT, dest_qpn, ..Bth::default() };
-        bth.write(buf).ok()?;
-        let rest = buf.get_mut(Bth::LEN..LEN)?;
-        rest[..4].copy_from_slice(&self.source_qpn.get().to_be_bytes());
-        rest[4..].copy_from_slice(&self.mark.to_be_bytes());
-        Some(LEN)
+        FlowNote::read(bytes).map(|flow| Self { path: *path, flow })
     }
 
     /// The answer to it, if it is a question.
@@ -95,14 +65,9 @@ impl Note {
         let (source, destination) = (self.path.destination, self.path.source);
         let Path { gid_type, vlan, .. } = self.path;
         let path = Path { gid_type, vlan, ..Path::new(source, destination) };
-        let (dest_qpn, source_qpn) = (self.source_qpn, self.dest_qpn);
-        (self.opcode == QUESTION).then_some(Self {
-            path,
-            dest_qpn,
-            opcode: ANSWER,
-            source_qpn,
-            mark: self.mark,
-        })
+        let (dest_qpn, source_qpn) = (self.flow.source_qpn, self.flow.dest_qpn);
+        let flow = FlowNote { kind: FlowNoteKind::Answer, dest_qpn, source_qpn, ..self.flow };
+        (self.flow.kind == FlowNoteKind::Question).then_some(Self { path, flow })
     }
 }
 
@@ -199,18 +164,18 @@ impl Credits {
 
     /// Takes an answer; gives the queue pairs that waited for it to `wake`.
     pub(crate) fn on_answer(&mut self, answer: &Note, wake: &mut Vec<u32>) {
-        let peer = (answer.path.source, answer.source_qpn.slot());
-        let Some(credit) = self.peers.get_mut(&peer).filter(|_| answer.opcode == ANSWER) else {
-            return;
-        };
+        let FlowNote { kind, source_qpn, mark, .. } = answer.flow;
+        let peer = (answer.path.source, source_qpn.slot());
+        let is_answer = kind == FlowNoteKind::Answer;
+        let Some(credit) = self.peers.get_mut(&peer).filter(|_| is_answer) else { return };
         let sent = credit.sent.wrapping_sub(credit.answered);
-        let more = answer.mark.wrapping_sub(credit.answered);
+        let more = mark.wrapping_sub(credit.answered);
         // One that was overtaken, or is forged.
         if more == 0 || more > sent {
             return;
         }
-        credit.answered = answer.mark;
-        let is_last = answer.mark == credit.asked;
+        credit.answered = mark;
+        let is_last = mark == credit.asked;
         if is_last {
             credit.asked_at = None;
         }
@@ -277,7 +242,8 @@ impl PeerCredit {
 
 /// A question of queue pair `source_qpn` to `dest_qpn`.
 pub(crate) fn question(path: Path, dest_qpn: Qpn, source_qpn: Qpn, mark: u64) -> Note {
-    Note { path, dest_qpn, opcode: QUESTION, source_qpn, mark }
+    let flow = FlowNote { kind: FlowNoteKind::Question, dest_qpn, source_qpn, mark };
+    Note { path, flow }
 }
 
 #[cfg(test)]
@@ -334,11 +300,11 @@ mod tests {
         fn answer(&mut self, mark: u64) -> Vec<u32> {
             let asked = question(self.path, qpn(2), qpn(1), mark);
             let mut bytes = [0; 64];
-            let len = asked.write(&mut bytes).expect("room");
-            let heard = Note::read(&self.path, &bytes[..len]).expect("a note");
+            asked.flow.write(&mut bytes).expect("room");
+            let heard = Note::read(&self.path, &bytes[..FlowNote::LEN]).expect("a note");
             assert_eq!(heard, asked);
             let answer = heard.answer().expect("a question");
-            assert_eq!((answer.dest_qpn, answer.path.source), (qpn(1), self.path.destination));
+            assert_eq!((answer.flow.dest_qpn, answer.path.source), (qpn(1), self.path.destination));
             let mut woken = Vec::new();
             self.credits.on_answer(&answer, &mut woken);
             woken
@@ -385,19 +351,6 @@ mod tests {
         assert_eq!(two.send(1000).0 as u64 * PACKET, WINDOW, "it is asked again later");
         let mark = two.questions[0];
         assert_eq!(two.answer(mark), [7]);
-    }
-
-    #[test]
-    fn other_packets_are_no_notes() {
-        let path = Two::new().path;
-        let mut bytes = [0; LEN];
-        question(path, qpn(2), qpn(1), 5).write(&mut bytes).expect("room");
-        assert!(Note::read(&path, &bytes).is_some());
-        assert_eq!(Note::read(&path, &bytes[..LEN - 1]), None);
-        for opcode in 0..QUESTION {
-            bytes[0] = opcode;
-            assert_eq!(Note::read(&path, &bytes), None);
-        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use rxe_wire::{PKey, Packet, Qpn, Service};
+use rxe_wire::{FlowNote, PKey, Packet, Qpn, Service};
 use slab::Slab;
 
 use crate::counters::{Counter, CounterValues, Counters, Tally};
@@ -383,7 +383,7 @@ impl Shard {
     /// Answers a question of flow control, or takes an answer.
     fn handle_note(&mut self, note: &Note) {
         // It is about the socket: the queue pair that it names may be gone, and others wait for it.
-        if note.dest_qpn.slot() != self.slot {
+        if note.flow.dest_qpn.slot() != self.slot {
             return self.counters.bump(Counter::drop_no_such_qp);
         }
         // Nothing can be sent from there.
@@ -413,9 +413,10 @@ impl Shard {
     /// Writes the oldest question or answer that is to be sent.
     fn write_note(&mut self, buf: &mut [u8]) -> Option<TransmitRun> {
         let note = self.notes.pop_front()?;
-        let len = note.write(buf)?;
+        note.flow.write(buf).ok()?;
         self.counters.bump(Counter::sent_pkts);
-        let first = Transmit { len, path: note.path, dest_qpn: note.dest_qpn };
+        let len = FlowNote::LEN;
+        let first = Transmit { len, path: note.path, dest_qpn: note.flow.dest_qpn };
         Some(TransmitRun { first, count: 1, last_len: len, summed: 0 })
     }
 

@@ -41,6 +41,7 @@
 
 mod crc;
 pub mod error;
+pub mod flow_note;
 pub mod hdr;
 pub mod icrc;
 pub mod ids;
@@ -53,6 +54,7 @@ pub mod syndrome;
 pub mod uapi;
 
 pub use error::{EmitError, Layer, ParseError};
+pub use flow_note::{FlowNote, FlowNoteKind};
 pub use ids::{LKey, Msn, PKey, QKey, Qpn, RKey};
 pub use opcode::{
     ExtHeaders, OPCODES, Opcode, OpcodeInfo, Operation, PayloadRule, Position, Service,

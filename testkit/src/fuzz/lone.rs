@@ -10,11 +10,11 @@ use rxe_core::qp::{
 use rxe_core::wq::{FlushLevel, RecvWr, SendData, SendFlags, SendOp, SendWr};
 use rxe_core::{Instant, Path, QueuePair, Shard};
 use rxe_wire::hdr::FlushPlacement;
-use rxe_wire::{OpcodeInfo, Operation, Packet, Psn, Qpn};
+use rxe_wire::{FlowNote, OpcodeInfo, Operation, Packet, Psn, Qpn};
 
 use super::arena::{Arena, SECRET, Zone, gid_of};
 use super::ledger::Ledger;
-use super::packets::{QKEY, Recipe, is_flow_control, service_of};
+use super::packets::{QKEY, Recipe, service_of};
 use super::reads::Reads;
 
 const HOST_PSN: Psn = Psn::new(0xff_ffe0);
@@ -246,7 +246,7 @@ impl Lone {
         let mut buf = [0; Shard::MAX_PACKET];
         while let Some(transmit) = self.arena.shard.poll_transmit(self.now, &mut buf) {
             let bytes = &buf[..transmit.len];
-            if is_flow_control(bytes) {
+            if FlowNote::read(bytes).is_some() {
                 continue;
             }
             let packet = Packet::parse(bytes).expect("what is sent is a packet");

@@ -2,16 +2,9 @@
 
 use arbitrary::{Result, Unstructured};
 use rxe_core::qp::QpType;
-use rxe_wire::hdr::Bth;
 use rxe_wire::{ExtHeaders, OPCODES, OpcodeInfo, PKey, Psn, Qpn, Service};
 
 use super::arena::{Arena, Zone};
-
-/// Whether it is a question or an answer of the flow control between engines of this kind, which has
-/// opcodes of its own (rxe-core, `credit.rs`): a BTH and 12 bytes.
-pub(super) fn is_flow_control(bytes: &[u8]) -> bool {
-    bytes.len() == Bth::LEN + 12 && matches!(bytes[0], 0xd0 | 0xd1)
-}
 
 /// The queue key of all datagram queue pairs here.
 pub(super) const QKEY: u32 = 0x1111_1111;

@@ -15,12 +15,12 @@ use rxe_core::wc::WcStatus;
 use rxe_core::wq::{FlushLevel, RecvWr, RemoteAddr, SendData, SendFlags, SendOp, SendWr, Sge};
 use rxe_core::{Instant, Path, QueuePair, Shard, SharedReceiveQueue, XrcDomain};
 use rxe_wire::hdr::FlushPlacement;
-use rxe_wire::{Packet, Psn, QKey, Qpn};
+use rxe_wire::{FlowNote, Packet, Psn, QKey, Qpn};
 
 use super::arena::{Arena, Zone, gid_of};
 use super::keys::{Keys, Numbers};
 use super::ledger::Ledger;
-use super::packets::{QKEY, is_flow_control};
+use super::packets::QKEY;
 
 /// Operations of one input at most.
 const STEPS: usize = 512;
@@ -588,7 +588,7 @@ impl World {
             let Some(transmit) = shard.poll_transmit(self.now, &mut buf) else { break };
             let bytes = &buf[..transmit.len];
             assert_eq!(transmit.path.source, gid_of(1 + u8::from(from)), "{bytes:?}");
-            if !is_flow_control(bytes) {
+            if FlowNote::read(bytes).is_none() {
                 let packet = Packet::parse(bytes).expect("what is sent is a packet");
                 assert_eq!(packet.bth().dest_qpn, transmit.dest_qpn, "{packet}");
             }

@@ -4,7 +4,7 @@ use rxe_wire::error::Layer;
 use rxe_wire::icrc::{ICRC_LEN, IcrcCheck, ROCE_V2_PORT};
 use rxe_wire::mad::{MAD_LEN, Mad, cm::CmMessage, cm::NotCm};
 use rxe_wire::net::{Frame, Ipv4, Link, Net, Segment, SuperFrame, UDP_PROTOCOL, Udp};
-use rxe_wire::{Packet, ParseError, PayloadRule, Qpn};
+use rxe_wire::{FlowNote, Packet, ParseError, PayloadRule, Qpn};
 
 use super::capture::{FirstLayer, Record};
 use super::names;
@@ -31,38 +31,6 @@ pub(super) struct Batch<'a> {
     pub segment_len: usize,
     /// The packets.
     pub packets: Vec<Roce<'a>>,
-}
-
-/// A packet of urxe's flow control for UC and UD, whose opcodes IBA leaves to manufacturers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct FlowNote {
-    /// Whether it asks how far the receiver has come; else it answers.
-    pub is_question: bool,
-    /// The queue pair that sends it.
-    pub source_qpn: Qpn,
-    /// What had been sent when it was asked, in the sender's count.
-    pub mark: u64,
-}
-
-impl FlowNote {
-    /// Opcodes of a question and an answer, and their length (`rxe-core/src/credit.rs`).
-    const QUESTION: u8 = 0xd0;
-    const ANSWER: u8 = 0xd1;
-    const LEN: usize = 24;
-
-    /// Reads one, from BTH on; `None` when it is something else.
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let opcode = *bytes.first()?;
-        if !matches!(opcode, Self::QUESTION | Self::ANSWER) || bytes.len() != Self::LEN {
-            return None;
-        }
-        let (qpn, mark) = bytes.get(12..)?.split_first_chunk()?;
-        Some(Self {
-            is_question: opcode == Self::QUESTION,
-            source_qpn: Qpn::new(u32::from_be_bytes(*qpn)),
-            mark: u64::from_be_bytes(*mark.first_chunk()?),
-        })
-    }
 }
 
 /// A RoCE packet in its headers.

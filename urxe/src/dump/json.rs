@@ -8,12 +8,12 @@ use rxe_wire::hdr::Bth;
 use rxe_wire::icrc::Encapsulation;
 use rxe_wire::mad::{Mad, MadHeader};
 use rxe_wire::net::{Link, Net, Vlan};
-use rxe_wire::{Headers, SyndromeKind};
+use rxe_wire::{FlowNote, Headers, SyndromeKind};
 use serde_json::{Map, Value, json};
 
 use super::capture::Record;
 use super::cm_json;
-use super::decode::{Content, FlowNote, Roce, cm_message};
+use super::decode::{Content, Roce, cm_message};
 use super::summary::Summary;
 use super::text;
 
@@ -105,8 +105,7 @@ fn told(record: &Record, kind: &str, what: &str, out: &mut impl Write) -> io::Re
 }
 
 fn of_flow_note(note: &FlowNote) -> Value {
-    let kind = if note.is_question { "question" } else { "answer" };
-    json!({ "kind": kind, "source_qpn": note.source_qpn.get(), "mark": note.mark })
+    json!({ "kind": note.kind.name(), "source_qpn": note.source_qpn.get(), "mark": note.mark })
 }
 
 fn add_packet(object: &mut Map<String, Value>, roce: &Roce<'_>) {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use rxe_wire::hdr::{Bth, FlushPlacement, FlushSelectivity};
 use rxe_wire::icrc::IcrcCheck;
 use rxe_wire::net::{Link, Net};
-use rxe_wire::{Headers, Packet};
+use rxe_wire::{FlowNote, Headers, Packet};
 
 use super::capture::Record;
-use super::decode::{Content, FlowNote, Roce, cm_message};
+use super::decode::{Content, Roce, cm_message};
 
 const SECONDS_PER_DAY: u64 = 86_400;
 
@@ -82,8 +82,8 @@ fn packet(roce: &Roce<'_>, verbose: bool) -> String {
 }
 
 fn push_flow_note(line: &mut String, note: &FlowNote) {
-    let FlowNote { is_question, source_qpn, mark } = note;
-    let what = if *is_question { "question" } else { "answer" };
+    let FlowNote { source_qpn, mark, .. } = note;
+    let what = note.kind.name();
     push(line, format_args!(" | urxe flow control {what} from {source_qpn} mark {mark}"));
 }
 
