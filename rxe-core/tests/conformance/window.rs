@@ -158,6 +158,24 @@ fn a_peer_that_does_not_answer_takes_no_room_from_others() {
     assert_eq!(sent_by_first(&mut s), 37);
 }
 
+#[test]
+fn what_was_asked_for_again_is_watched_over_though_the_window_is_full() {
+    let mut s = Script::rts();
+    let second = second_qp(&mut s, |_| {});
+    let data = bytes(2 * MTU, 3);
+    s.read(1, data.len() as u32).send(2, 1).sent();
+    s.rx(&resp_last(1, 1, &data[MTU..])).tx([read(0, far(0), data.len() as u32)]);
+    // While the peer is not ready for the SEND, another queue pair fills the window.
+    s.rx(&rnr(2, 12, 1)).quiet();
+    (0..100).for_each(|_| post(&mut s, &second));
+    assert!(sent_by_second(&mut s) < 100);
+    // The answer to what was asked for is lost, and nothing else may go.
+    let asked = [MS, EARLY].map(|nanos| sent_by_first(s.wait(nanos)));
+    assert_eq!(asked, [0, 1], "a timer ran");
+    s.rx(&resp_first(0, 1, &data[..MTU])).rx(&resp_last(1, 1, &data[MTU..]));
+    s.done([(1, Success)]);
+}
+
 fn sent_by_first(s: &mut Script) -> usize {
     s.host.transmit().iter().filter(|(transmit, _)| transmit.dest_qpn == PEER_QPN).count()
 }
