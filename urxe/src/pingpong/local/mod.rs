@@ -2,7 +2,8 @@
 //!
 //! Each end opens the device for itself, so that packets go through the host's IP stack. Every
 //! figure of bandwidth is taken right beside one of [`RawPipe`] over sockets of the same kind, in
-//! several rounds, since a machine that others use is noisy; the medians count.
+//! several rounds, since a machine that others use is noisy; medians count: of the figures, and of
+//! the ratios within each round.
 
 mod bandwidth;
 mod end;
