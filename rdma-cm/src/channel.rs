@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::cq::Notify;
 use rxe_net::runtime::EventFd;
 
-use crate::event::Event;
+use crate::event::{Event, News};
 use crate::id::IdNumber;
 
 /// Where the events of identifiers arrive (C: `struct rdma_event_channel`). Cloning gives another
@@ -26,7 +26,7 @@ pub struct EventChannel {
 #[derive(Debug)]
 struct Inner {
     fd: EventFd,
-    events: Mutex<VecDeque<Event>>,
+    news: Mutex<VecDeque<News>>,
 }
 
 impl EventChannel {
@@ -36,22 +36,29 @@ impl EventChannel {
     ///
     /// That of the system: no descriptors left.
     pub fn new() -> io::Result<Self> {
-        let inner = Inner { fd: EventFd::new()?, events: Mutex::default() };
+        let inner = Inner { fd: EventFd::new()?, news: Mutex::default() };
         Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Takes the oldest event, if there is one.
     pub fn take(&self) -> Option<Event> {
-        let mut event = {
-            let mut events = self.inner.events.lock();
-            let event = events.pop_front();
-            if event.is_some() {
+        loop {
+            // Under the lock an event becomes one that the program has: so whoever destroys its
+            // identifier either finds it here, or waits for its acknowledgement.
+            let taken = {
+                let mut waiting = self.inner.news.lock();
+                let news = waiting.pop_front()?;
                 self.inner.fd.take();
+                news.take()
+            };
+            match taken {
+                Ok(event) => {
+                    event.id().request_taken();
+                    return Some(event);
+                }
+                Err(of_nobody) => drop(of_nobody),
             }
-            event?
-        };
-        event.take();
-        Some(event)
+        }
     }
 
     /// Waits for an event (C: `rdma_get_cm_event`).
@@ -94,20 +101,19 @@ impl EventChannel {
         }
     }
 
-    pub(crate) fn push(&self, event: Event) {
-        tracing::debug!(target: "rxe::cm", ?event, "event");
-        self.inner.events.lock().push_back(event);
+    pub(crate) fn push(&self, news: News) {
+        tracing::debug!(target: "rxe::cm", event = ?news, "event");
+        self.inner.news.lock().push_back(news);
         self.inner.fd.notify();
     }
 
     /// Takes out the events that wait, of one identifier. They are given back, since dropping them
     /// may destroy identifiers, which the lock here must not be held for.
-    pub(crate) fn remove_of(&self, id: IdNumber) -> Vec<Event> {
-        let mut events = self.inner.events.lock();
-        let (of_id, others): (Vec<_>, Vec<_>) = events
-            .drain(..)
-            .partition(|event| event.waited_by().number() == id || event.id().number() == id);
-        events.extend(others);
+    pub(crate) fn remove_of(&self, id: IdNumber) -> Vec<News> {
+        let mut waiting = self.inner.news.lock();
+        let (of_id, others): (Vec<_>, Vec<_>) =
+            waiting.drain(..).partition(|news| news.concerns(id));
+        waiting.extend(others);
         of_id.iter().for_each(|_| {
             self.inner.fd.take();
         });

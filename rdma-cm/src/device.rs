@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant as StdInstant};
 
-use gid_table::Gid;
+use gid_table::{Gid, InterfaceInfo};
 use ibverbs_api::{Context, Device, ProtectionDomain, Seed};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand_core::{OsRng, TryRngCore};
@@ -18,8 +18,10 @@ use rxe_wire::mad::cm::{Bits, CommId, Guid, PathMtu, TimeoutExponent};
 
 use crate::dispatch::dispatch;
 use crate::engine::{CmConfig, CmEngine, CmEvent, ListenerId};
+use crate::event_type::EventType;
 use crate::gsi::Gsi;
-use crate::id::IdInner;
+use crate::id::{CmId, IdInner, IdNumber, Phase, State, Watched};
+use crate::manager::{follow_wildcards, forget};
 
 /// How long what was said last may need to leave.
 const LAST_WORDS: Duration = Duration::from_millis(5);
@@ -33,6 +35,11 @@ pub(crate) struct CmDevice {
     core: Mutex<Core>,
     /// The thread has taken in what had come.
     turned: Condvar,
+    /// Identifiers that have the device; `None` when it is gone.
+    attached: Mutex<Option<HashMap<IdNumber, Weak<IdInner>>>>,
+    /// Identifiers that have accepted a request.
+    watched: Mutex<Vec<Watched>>,
+    hardware_address: Mutex<Option<[u8; 6]>>,
 }
 
 /// The engine, and who its connections and listeners belong to.
@@ -71,8 +78,16 @@ impl CmDevice {
             wakes_at: None,
         };
         let wake = EventFd::new()?;
-        let this =
-            Arc::new(Self { context, gsi, wake, core: Mutex::new(core), turned: Condvar::new() });
+        let this = Arc::new(Self {
+            hardware_address: Mutex::new(device.interface().mac),
+            context,
+            gsi,
+            wake,
+            core: Mutex::new(core),
+            turned: Condvar::new(),
+            attached: Mutex::new(Some(HashMap::new())),
+            watched: Mutex::default(),
+        });
         let thread = this.clone();
         let name = format!("cm {}", device.name());
         std::thread::Builder::new().name(name).spawn(move || thread.run())?;
@@ -94,13 +109,107 @@ impl CmDevice {
 
     /// Whether the host has an address on this device's interface.
     pub(crate) fn owns(&self, ip: IpAddr) -> bool {
-        let gid = Gid::from_ip(ip);
-        self.gsi.gids().iter().any(|entry| entry.owned && entry.gid == gid)
+        self.gsi.gid_entry(Gid::from_ip(ip)).is_some_and(|entry| entry.owned)
     }
 
-    /// The addresses that the host has on this device's interface.
-    pub(crate) fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
-        self.gsi.gids().iter().filter(|entry| entry.owned).map(|entry| entry.gid.to_ip())
+    /// The addresses that the host has on this device's interface, each once.
+    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+        // It has no errors at present.
+        let entries = self.context.query_gid_table().unwrap_or_default();
+        let mut addresses = Vec::new();
+        for ip in entries.iter().filter(|entry| entry.owned).map(|entry| entry.gid.to_ip()) {
+            if !addresses.contains(&ip) {
+                addresses.push(ip);
+            }
+        }
+        addresses
+    }
+
+    /// Whether the device is gone.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.gsi.is_lost()
+    }
+
+    /// Has an identifier told of what becomes of the device; false when that is gone.
+    pub(crate) fn attach(&self, number: IdNumber, id: Weak<IdInner>) -> bool {
+        match &mut *self.attached.lock() {
+            Some(attached) => {
+                attached.insert(number, id);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// It does not want to be told any more.
+    pub(crate) fn detach(&self, number: IdNumber) {
+        if let Some(attached) = &mut *self.attached.lock() {
+            attached.remove(&number);
+        }
+    }
+
+    /// Tells all identifiers of the device something.
+    fn tell_all(&self, mut tell: impl FnMut(&CmId, &mut State)) {
+        let attached: Vec<_> = match &*self.attached.lock() {
+            Some(attached) => attached.values().filter_map(Weak::upgrade).collect(),
+            None => Vec::new(),
+        };
+        for inner in attached {
+            let id = CmId { inner };
+            let mut state = id.inner.state.lock();
+            if state.phase != Phase::Destroyed {
+                tell(&id, &mut state);
+            }
+        }
+    }
+
+    /// Takes in how the interfaces of the host are now; the context has done so before.
+    pub(crate) fn follow(&self, interfaces: &[InterfaceInfo]) {
+        let ifindex = self.context.device().interface().ifindex;
+        let Some(now) = interfaces.iter().find(|one| one.ifindex == ifindex) else { return };
+        if let Ok(port) = self.context.query_port(crate::gsi::PORT) {
+            let most = PathMtu(Bits::new(port.active_mtu as u8));
+            self.core.lock().engine.set_path_mtu_max(most);
+        }
+        let before = std::mem::replace(&mut *self.hardware_address.lock(), now.mac);
+        if before != now.mac {
+            // As Linux does where a bond goes on with another of its interfaces: peers that have
+            // the old address in their tables do not reach us for a while.
+            self.tell_all(|id, state| id.push(state, id.event(EventType::AddrChange)));
+        }
+    }
+
+    /// The device is gone: its identifiers are told, and can do nothing more.
+    fn lose(self: &Arc<Self>) {
+        tracing::warn!(target: "rxe::cm", device = self.context.device().name(), "device lost");
+        forget(self);
+        self.tell_all(|id, state| {
+            state.phase = Phase::Removed;
+            id.push(state, id.event(EventType::DeviceRemoval));
+        });
+        *self.attached.lock() = None;
+        self.turned.notify_all();
+        // There may be another one by its name, or will be.
+        follow_wildcards();
+    }
+
+    /// Looks whether the queue pair of an identifier that has accepted hears from its peer, until
+    /// it has a connection.
+    pub(crate) fn watch(&self, watched: Watched) {
+        let mut all = self.watched.lock();
+        all.push(watched);
+        if all.len() == 1 {
+            self.wake.notify();
+        }
+    }
+
+    /// Does so for all; gives how long to wait before the next time.
+    fn look_at_watched(&self) -> Option<u64> {
+        let all = std::mem::take(&mut *self.watched.lock());
+        let mut waiting: Vec<_> = all.into_iter().filter_map(Watched::look).collect();
+        let mut watched = self.watched.lock();
+        watched.append(&mut waiting);
+        watched.iter().map(Watched::wait_nanos).min()
     }
 
     /// Lets `act` use the engine, and sends what it wants sent.
@@ -132,7 +241,7 @@ impl CmDevice {
     /// whether they have.
     pub(crate) fn finish(&self, deadline: StdInstant) -> bool {
         let mut core = self.core.lock();
-        while core.engine.parting() > 0 {
+        while core.engine.parting() > 0 && !self.is_lost() {
             if self.turned.wait_until(&mut core, deadline).timed_out() {
                 return false;
             }
@@ -155,7 +264,11 @@ impl CmDevice {
             for event in events {
                 dispatch(&self, event);
             }
+            if self.is_lost() {
+                return self.lose();
+            }
             let left = timeout.map(|timeout| timeout.nanos_since(now()));
+            let left = left.into_iter().chain(self.look_at_watched()).min();
             let left = left.map(|nanos| Timespec {
                 tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
                 tv_nsec: (nanos % 1_000_000_000).try_into().unwrap_or(0),
@@ -173,7 +286,7 @@ impl CmDevice {
     /// is nothing to do.
     fn turn(&self) -> (Vec<CmEvent>, Option<Instant>) {
         let mut core = self.core.lock();
-        self.gsi.receive(|path, mad| {
+        let has_more = self.gsi.receive(|path, mad| {
             // Why a message is ignored, the engine has counted and traced.
             let _ = core.engine.handle_mad(now(), path, mad);
         });
@@ -183,13 +296,13 @@ impl CmDevice {
         while let Some(event) = core.engine.poll_event() {
             events.push(event);
         }
-        core.wakes_at = core.engine.poll_timeout();
+        core.wakes_at = if has_more { Some(now()) } else { core.engine.poll_timeout() };
         self.turned.notify_all();
         (events, core.wakes_at)
     }
 }
 
 /// The time, as engines count it.
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::from_nanos(Context::clock_nanos())
 }

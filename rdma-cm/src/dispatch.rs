@@ -14,7 +14,7 @@ use crate::conn_param::{ConnParam, UdParam};
 use crate::device::CmDevice;
 use crate::engine::{CmEvent, CmPath, ListenerId};
 use crate::error::IdError;
-use crate::event::EventParam;
+use crate::event::{EventParam, News};
 use crate::event_type::EventType;
 use crate::id::{CmId, Phase, State};
 use crate::qp_plan::QpPeer;
@@ -40,7 +40,8 @@ pub(crate) fn dispatch(device: &Arc<CmDevice>, event: CmEvent) {
             let id = CmId { inner };
             let mut state = id.inner.state.lock();
             // Another connection of the identifier, or it is destroyed.
-            if state.phase != Phase::Destroyed && state.connection == Some(event.id()) {
+            let is_gone = matches!(state.phase, Phase::Destroyed | Phase::Removed);
+            if !is_gone && state.connection == Some(event.id()) {
                 on_event(device, &id, &mut state, event);
             }
         }
@@ -147,15 +148,14 @@ fn on_request(
         srq: request.srq,
         qpn: request.local_qpn,
     };
-    tell_listener(&listener, &id, EventParam::Conn(param));
+    tell_listener(&listener, id, EventParam::Conn(param));
 }
 
 /// Tells a listener of a request, unless it has stopped; then the request is dropped with `id`.
-fn tell_listener(listener: &CmId, id: &CmId, param: EventParam) {
+fn tell_listener(listener: &CmId, id: CmId, param: EventParam) {
     let state = listener.inner.state.lock();
     if state.phase == Phase::Listening {
-        let event = id.event(EventType::ConnectRequest).at_listener(listener.clone());
-        listener.push(&state, event.with_param(param));
+        listener.push(&state, News::request(id, listener, param));
     }
 }
 
@@ -166,8 +166,11 @@ fn on_response(
     connection: CommId,
     reply: &Rep,
 ) {
-    let Some(path) = state.path else { return };
-    let Some(av) = device.gsi().address_vector(&path) else { return };
+    let av = state.path.and_then(|path| device.gsi().address_vector(&path));
+    let Some(av) = av else {
+        // The address that it was asked from is gone.
+        return refuse_response(device, id, state, connection, NO_DEVICE);
+    };
     let own_mtu = device.with(|core, _| core.engine.config().path_mtu_max);
     state.plan.peer = Some(QpPeer {
         av,
@@ -208,17 +211,27 @@ fn on_response(
         }
         Err(error) => {
             tracing::warn!(target: "rxe::cm", %error, "connection refused");
-            state.fail_qp();
-            state.phase = Phase::Over;
-            device.with(|core, now| {
-                let reason = RejReason::CONSUMER_DEFINED;
-                // It may have ended meanwhile, which is as good.
-                let _ = core.engine.reject(now, connection, reason, &[], &[]);
-            });
-            let status = -error.errno();
-            id.push(state, id.event(EventType::ConnectError).with_status(status));
+            refuse_response(device, id, state, connection, -error.errno());
         }
     }
+}
+
+/// Something of ours has failed after the peer has accepted: both are told.
+fn refuse_response(
+    device: &CmDevice,
+    id: &CmId,
+    state: &mut State,
+    connection: CommId,
+    status: i32,
+) {
+    state.fail_qp();
+    state.phase = Phase::Over;
+    device.with(|core, now| {
+        let reason = RejReason::CONSUMER_DEFINED;
+        // It may have ended meanwhile, which is as good.
+        let _ = core.engine.reject(now, connection, reason, &[], &[]);
+    });
+    id.push(state, id.event(EventType::ConnectError).with_status(status));
 }
 
 /// The ACK timeout of a queue pair whose peer delays acknowledgements so.
@@ -248,7 +261,7 @@ fn on_lookup(
         qpn: Qpn::new(0),
         qkey: QKey::new(0),
     };
-    tell_listener(&listener, &id, EventParam::Ud(param));
+    tell_listener(&listener, id, EventParam::Ud(param));
 }
 
 fn on_found(device: &Arc<CmDevice>, id: &CmId, state: &mut State, reply: &SidrRep) {

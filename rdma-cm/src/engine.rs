@@ -37,7 +37,7 @@ pub use param::{AcceptParam, ConnectParam, LookupAnswer, LookupParam};
 pub use path::CmPath;
 use rxe_core::Instant;
 use rxe_wire::Qpn;
-use rxe_wire::mad::cm::{AnsweredMessage, CmMessage, CommId, FixedBytes, Rej, RejReason};
+use rxe_wire::mad::cm::{AnsweredMessage, CmMessage, CommId, FixedBytes, PathMtu, Rej, RejReason};
 use rxe_wire::mad::{MAD_LEN, TransactionId};
 pub use state::ConnState;
 
@@ -163,6 +163,11 @@ impl CmEngine {
     /// How it was made.
     pub const fn config(&self) -> &CmConfig {
         &self.config
+    }
+
+    /// The port can do another path MTU now, the greatest that a REQ may ask for.
+    pub fn set_path_mtu_max(&mut self, most: PathMtu) {
+        self.config.path_mtu_max = most;
     }
 
     /// What it has counted.

@@ -1,10 +1,11 @@
 //! Events of identifiers.
 
 use std::fmt;
+use std::sync::{Arc, Weak};
 
 use crate::conn_param::{ConnParam, UdParam};
 use crate::event_type::EventType;
-use crate::id::CmId;
+use crate::id::{CmId, IdInner, IdNumber};
 
 /// What an event tells beside its type.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -28,34 +29,9 @@ pub struct Event {
     event: EventType,
     status: i32,
     param: EventParam,
-    /// Whether it was taken from a channel, and so is waited for.
-    taken: bool,
 }
 
 impl Event {
-    pub(crate) fn new(id: CmId, event: EventType) -> Self {
-        Self { id, listen_id: None, event, status: 0, param: EventParam::None, taken: false }
-    }
-
-    /// Likewise, with a status.
-    pub(crate) fn with_status(self, status: i32) -> Self {
-        let mut event = self;
-        event.status = status;
-        event
-    }
-
-    pub(crate) fn with_param(self, param: EventParam) -> Self {
-        let mut event = self;
-        event.param = param;
-        event
-    }
-
-    pub(crate) fn at_listener(self, listener: CmId) -> Self {
-        let mut event = self;
-        event.listen_id = Some(listener);
-        event
-    }
-
     /// The identifier that it is about; of a request, a new one.
     pub fn id(&self) -> &CmId {
         &self.id
@@ -98,20 +74,11 @@ impl Event {
     pub(crate) fn waited_by(&self) -> &CmId {
         self.listen_id.as_ref().unwrap_or(&self.id)
     }
-
-    /// It goes to the program now: it must be acknowledged.
-    pub(crate) fn take(&mut self) {
-        self.taken = true;
-        self.waited_by().event_taken();
-        self.id.request_taken();
-    }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
-        if self.taken {
-            self.waited_by().event_acknowledged();
-        }
+        self.waited_by().event_acknowledged();
     }
 }
 
@@ -120,5 +87,81 @@ impl fmt::Debug for Event {
         // One line for the log: private data is mostly zeros.
         let Self { id, event, status, .. } = self;
         write!(f, "{event} of {id:?} status {status}")
+    }
+}
+
+/// An event that nobody has taken yet.
+///
+/// It does not keep its identifier alive: so an identifier that is dropped while events of it wait
+/// is destroyed all the same. A request does, since nobody else has its identifier.
+pub(crate) struct News {
+    about: About,
+    event: EventType,
+    status: i32,
+    param: EventParam,
+}
+
+/// Whom an event concerns.
+enum About {
+    Id(IdNumber, Weak<IdInner>),
+    Request { id: CmId, listener: (IdNumber, Weak<IdInner>) },
+}
+
+impl News {
+    pub(crate) fn new(id: &CmId, event: EventType) -> Self {
+        let about = About::Id(id.number(), Arc::downgrade(&id.inner));
+        Self { about, event, status: 0, param: EventParam::None }
+    }
+
+    /// A request that a listener has got, which `id` stands for.
+    pub(crate) fn request(id: CmId, listener: &CmId, param: EventParam) -> Self {
+        let listener = (listener.number(), Arc::downgrade(&listener.inner));
+        let about = About::Request { id, listener };
+        Self { about, event: EventType::ConnectRequest, status: 0, param }
+    }
+
+    /// Likewise, with a status.
+    pub(crate) fn with_status(self, status: i32) -> Self {
+        Self { status, ..self }
+    }
+
+    pub(crate) fn with_param(self, param: EventParam) -> Self {
+        Self { param, ..self }
+    }
+
+    /// Whether the identifier's end is the end of it, too.
+    pub(crate) fn concerns(&self, number: IdNumber) -> bool {
+        match &self.about {
+            About::Id(own, _) => *own == number,
+            About::Request { id, listener } => id.number() == number || listener.0 == number,
+        }
+    }
+
+    /// Gives it to the program, which has to acknowledge it; it comes back when there is no
+    /// identifier any more. What it drops then may take locks.
+    pub(crate) fn take(self) -> Result<Event, Self> {
+        let waited_by = match &self.about {
+            About::Id(_, id) | About::Request { listener: (_, id), .. } => id.upgrade(),
+        };
+        let Some(inner) = waited_by else { return Err(self) };
+        let waited_by = CmId { inner };
+        waited_by.event_taken();
+        let (id, listen_id) = match self.about {
+            About::Id(..) => (waited_by, None),
+            About::Request { id, .. } => (id, Some(waited_by)),
+        };
+        let Self { event, status, param, .. } = self;
+        Ok(Event { id, listen_id, event, status, param })
+    }
+}
+
+impl fmt::Debug for News {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = match &self.about {
+            About::Id(number, _) => *number,
+            About::Request { id, .. } => id.number(),
+        };
+        let Self { event, status, .. } = self;
+        write!(f, "{event} of {number} status {status}")
     }
 }

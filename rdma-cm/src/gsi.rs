@@ -3,11 +3,11 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use gid_table::{Gid, GidEntry};
+use gid_table::{Gid, GidEntry, GidType};
 use ibverbs_api::{
     AccessFlags, AddressVector, CompletionChannel, CompletionQueue, Context, DmaBuf, MemoryRegion,
-    ProtectionDomain, QpInit, QpType, Qpn, QueuePair, RecvWr, SendData, SendFlags, SendOp, SendWr,
-    WcOpcode, WcStatus,
+    ProtectionDomain, QpInit, QpState, QpType, Qpn, QueuePair, RecvWr, SendData, SendFlags, SendOp,
+    SendWr, WcOpcode, WcStatus,
 };
 use rxe_wire::mad::MAD_LEN;
 use rxe_wire::mad::cm::GSI_QKEY;
@@ -24,6 +24,8 @@ const RECEIVES: usize = 1024;
 const SENDS: u32 = 1024;
 /// Completions taken in one go.
 const BATCH: usize = 64;
+/// Batches taken in before what they say is told on.
+const ROUNDS: usize = RECEIVES / BATCH;
 /// The port that it serves.
 pub(crate) const PORT: u8 = 1;
 
@@ -36,7 +38,6 @@ pub(crate) struct Gsi {
     memory: MemoryRegion,
     pd: ProtectionDomain,
     context: Context,
-    gids: Vec<GidEntry>,
 }
 
 impl Gsi {
@@ -55,8 +56,7 @@ impl Gsi {
         let memory = pd
             .register(DmaBuf::zeroed(RECEIVES * BUFFER), AccessFlags::LOCAL_WRITE)
             .map_err(io::Error::other)?;
-        let gids = context.query_gid_table().map_err(io::Error::other)?;
-        let gsi = Self { qp, cq, channel, memory, pd, context: context.clone(), gids };
+        let gsi = Self { qp, cq, channel, memory, pd, context: context.clone() };
         (0..RECEIVES).for_each(|index| gsi.post_receive(index));
         gsi.cq.req_notify(false);
         Ok(gsi)
@@ -70,8 +70,10 @@ impl Gsi {
         &self.pd
     }
 
-    pub(crate) fn gids(&self) -> &[GidEntry] {
-        &self.gids
+    /// The entry of an address, as the table is now: addresses come and go.
+    pub(crate) fn gid_entry(&self, gid: Gid) -> Option<GidEntry> {
+        let find = |gid_type| self.context.find_gid(gid, gid_type);
+        find(GidType::RoceV2).or_else(|| find(GidType::RoceV1))
     }
 
     /// The descriptor that is readable when something has come.
@@ -81,7 +83,7 @@ impl Gsi {
 
     /// The address vector of a path; `None` when the local address is none of ours.
     pub(crate) fn address_vector(&self, path: &CmPath) -> Option<AddressVector> {
-        let entry = self.gids.iter().find(|entry| entry.gid == path.local)?;
+        let entry = self.gid_entry(path.local)?;
         let mut av = AddressVector::new(path.remote, entry.gid_index);
         av.traffic_class = path.traffic_class;
         av.flow_label = path.flow_label;
@@ -114,12 +116,16 @@ impl Gsi {
         self.qp.post_send(&request).map_err(io::Error::other)
     }
 
-    /// Gives each message that has come to `each`, and asks to be told of the next.
-    pub(crate) fn receive(&self, mut each: impl FnMut(&CmPath, &[u8])) {
+    /// Gives each message that has come to `each`, and asks to be told of the next. Whether there
+    /// may be more: where messages come without end, others want their turn too.
+    pub(crate) fn receive(&self, mut each: impl FnMut(&CmPath, &[u8])) -> bool {
         while self.channel.take().is_some() {}
         self.cq.req_notify(false);
         let mut completions = Vec::with_capacity(BATCH);
-        while self.cq.poll(BATCH, &mut completions) > 0 {
+        for _ in 0..ROUNDS {
+            if self.cq.poll(BATCH, &mut completions) == 0 {
+                return false;
+            }
             for wc in completions.drain(..) {
                 if wc.opcode != WcOpcode::Recv {
                     continue;
@@ -138,6 +144,12 @@ impl Gsi {
                 }
             }
         }
+        true
+    }
+
+    /// Whether the device is lost: then all queue pairs have failed, this one too.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.qp.state() == QpState::Err
     }
 
     /// The datagram in a buffer, and between which addresses it came.
@@ -153,7 +165,7 @@ impl Gsi {
     }
 
     fn gid(&self, index: u32) -> Option<Gid> {
-        self.gids.iter().find(|entry| entry.gid_index == index).map(|entry| entry.gid)
+        self.context.query_gid_ex(PORT, index).ok().map(|entry| entry.gid)
     }
 
     fn post_receive(&self, index: usize) {

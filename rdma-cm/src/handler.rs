@@ -150,6 +150,10 @@ fn call(event: Event) {
     let Some(Handler(handler)) = event.waited_by().inner.handler.clone() else { return };
     let verdict = {
         let _lock = event.waited_by().lock_handler();
+        // It was destroyed while the event waited for the lock: it is told nothing any more.
+        if event.waited_by().is_destroyed() {
+            return;
+        }
         handler(&event)
     };
     drop(event);

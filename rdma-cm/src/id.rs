@@ -7,6 +7,7 @@ mod multicast;
 mod option;
 mod queue_pair;
 mod state;
+mod watched;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,15 +22,22 @@ use rxe_wire::mad::cm::{CommId, PortSpace};
 use crate::channel::EventChannel;
 use crate::device::CmDevice;
 use crate::engine::CmPath;
-use crate::event::Event;
+use crate::event::News;
 use crate::event_type::EventType;
 use crate::handler::{Handler, HeldUp};
 pub use multicast::JoinState;
 pub(crate) use state::{Phase, State};
+pub(crate) use watched::Watched;
 
 /// Tells identifiers of this process apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct IdNumber(u64);
+
+impl fmt::Display for IdNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "id {}", self.0)
+    }
+}
 
 /// An identifier (C: `struct rdma_cm_id`): one end of a connection, or a listener. Cloning gives
 /// another handle to the same one; the last that is dropped destroys it, without waiting for events
@@ -97,7 +105,7 @@ impl CmId {
     /// it.
     pub fn destroy(&self) {
         let _lock = self.lock_handler();
-        let released = self.inner.state.lock().release();
+        let released = self.inner.state.lock().release(self.inner.number);
         drop(released);
         let channel = self.inner.channel.lock().clone();
         drop(channel.remove_of(self.inner.number));
@@ -122,7 +130,7 @@ impl CmId {
         }
         let waiting = own.remove_of(self.inner.number);
         *own = channel.clone();
-        waiting.into_iter().for_each(|event| channel.push(event));
+        waiting.into_iter().for_each(|news| channel.push(news));
     }
 
     /// The port space.
@@ -169,6 +177,17 @@ impl CmId {
         self.inner.number
     }
 
+    /// Whether it was destroyed.
+    pub(crate) fn is_destroyed(&self) -> bool {
+        self.inner.state.lock().phase == Phase::Destroyed
+    }
+
+    /// Gives it a device, which then tells it what becomes of it; false when that is gone already.
+    pub(super) fn has_device(&self, state: &mut State, device: &Arc<CmDevice>) -> bool {
+        state.device = Some(device.clone());
+        device.attach(self.inner.number, Arc::downgrade(&self.inner))
+    }
+
     /// An event of it was taken from its channel.
     pub(crate) fn event_taken(&self) {
         *self.inner.unacknowledged.lock() += 1;
@@ -209,7 +228,7 @@ impl CmId {
             let mut state = id.inner.state.lock();
             state.phase = Phase::Asked;
             state.options = listener.options;
-            state.device = Some(device.clone());
+            id.has_device(&mut state, device);
             state.connection = Some(connection);
             state.path = Some(path);
             (state.local, state.remote) = (Some(addresses.1), Some(addresses.0));
@@ -219,12 +238,12 @@ impl CmId {
 
     /// Tells its owner something. The lock of its state is held: so no event comes after
     /// [`Self::destroy`].
-    pub(crate) fn push(&self, _state: &State, event: Event) {
-        self.inner.channel.lock().push(event);
+    pub(crate) fn push(&self, _state: &State, news: News) {
+        self.inner.channel.lock().push(news);
     }
 
-    pub(crate) fn event(&self, event: EventType) -> Event {
-        Event::new(self.clone(), event)
+    pub(crate) fn event(&self, event: EventType) -> News {
+        News::new(self, event)
     }
 }
 
@@ -239,12 +258,14 @@ impl Eq for CmId {}
 
 impl fmt::Debug for CmId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "id {}", self.inner.number.0)
+        write!(f, "{}", self.inner.number)
     }
 }
 
 impl Drop for IdInner {
     fn drop(&mut self) {
-        drop(self.state.get_mut().release());
+        drop(self.state.get_mut().release(self.number));
+        // What nobody can take any more would keep its channel readable.
+        drop(self.channel.get_mut().remove_of(self.number));
     }
 }

@@ -43,6 +43,8 @@ mod manager;
 mod ports;
 mod qp_plan;
 mod route;
+mod service;
+mod watch;
 
 pub use channel::EventChannel;
 pub use conn_param::{ConnParam, UdParam};

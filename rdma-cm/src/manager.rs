@@ -5,9 +5,10 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use gid_table::InterfaceInfo;
 use ibverbs_api::{Device, devices};
 use parking_lot::Mutex;
 use rand_core::{OsRng, TryRngCore};
@@ -15,7 +16,9 @@ use rxe_wire::mad::cm::PortSpace;
 
 use crate::device::CmDevice;
 use crate::error::BindError;
+use crate::id::{CmId, IdInner, IdNumber};
 use crate::ports::{EPHEMERAL, Ports, Sharing};
+use crate::watch::Watch;
 
 /// What a process has. A child after fork begins anew: the devices are the parent's.
 #[derive(Default)]
@@ -23,6 +26,10 @@ struct Manager {
     process: u32,
     devices: HashMap<String, Arc<CmDevice>>,
     ports: Ports,
+    /// Listeners for all addresses of all devices.
+    wildcards: HashMap<IdNumber, Weak<IdInner>>,
+    /// Follows the host; `None` before there is anything to follow it for.
+    watch: Option<Watch>,
 }
 
 static MANAGER: Mutex<Option<Manager>> = Mutex::new(None);
@@ -42,13 +49,60 @@ fn with<R>(act: impl FnOnce(&mut Manager) -> R) -> R {
 
 impl Manager {
     fn open(&mut self, device: &Device) -> io::Result<Arc<CmDevice>> {
-        if let Some(opened) = self.devices.get(device.name()) {
+        if let Some(opened) = self.devices.get(device.name()).filter(|opened| !opened.is_lost()) {
             return Ok(opened.clone());
         }
         let opened = CmDevice::open(device)?;
+        self.follow();
         self.devices.insert(device.name().to_owned(), opened.clone());
         Ok(opened)
     }
+}
+
+impl Manager {
+    /// Follows the host from now on.
+    fn follow(&mut self) {
+        if self.watch.is_none() {
+            self.watch = match Watch::start() {
+                Ok(watch) => Some(watch),
+                Err(error) => {
+                    tracing::warn!(target: "rxe::cm", %error, "the host is not followed");
+                    None
+                }
+            };
+        }
+    }
+}
+
+/// The interfaces of the host have changed.
+pub(crate) fn host_changed(interfaces: &[InterfaceInfo]) {
+    let devices: Vec<_> = with(|manager| manager.devices.values().cloned().collect());
+    devices.iter().for_each(|device| device.follow(interfaces));
+    follow_wildcards();
+}
+
+/// Listeners for all addresses look which there are now.
+pub(crate) fn follow_wildcards() {
+    let wildcards: Vec<_> =
+        with(|manager| manager.wildcards.values().filter_map(Weak::upgrade).collect());
+    wildcards.into_iter().for_each(|inner| CmId { inner }.follow());
+}
+
+/// A listener wants to hear of devices and addresses that come.
+pub(crate) fn note_wildcard(number: IdNumber, id: Weak<IdInner>) {
+    with(|manager| {
+        manager.wildcards.retain(|_, id| id.strong_count() > 0);
+        manager.wildcards.insert(number, id);
+        manager.follow();
+    });
+}
+
+/// A device is gone.
+pub(crate) fn forget(device: &Arc<CmDevice>) {
+    let forgotten: Vec<_> = with(|manager| {
+        manager.devices.extract_if(|_, opened| Arc::ptr_eq(opened, device)).collect()
+    });
+    drop(forgotten);
 }
 
 /// The devices of this host.
@@ -59,7 +113,9 @@ fn list() -> Result<Vec<Device>, BindError> {
 /// The device whose interface has an address, opened.
 pub(crate) fn device_of(ip: IpAddr) -> Result<Arc<CmDevice>, BindError> {
     with(|manager| {
-        if let Some(device) = manager.devices.values().find(|device| device.owns(ip)) {
+        if let Some(device) =
+            manager.devices.values().find(|opened| !opened.is_lost() && opened.owns(ip))
+        {
             return Ok(device.clone());
         }
         let has = |device: &Device| device.interface().addrs.contains(&ip);

@@ -2,135 +2,18 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod ends;
+
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ibverbs_api::{
-    AccessFlags, CompletionQueue, DmaBuf, MemoryRegion, ProtectionDomain, QpInit, QpState, QpType,
-    QueuePair, RecvWr, SendData, SendFlags, SendOp, SendWr, WcStatus,
-};
+use ends::*;
+use ibverbs_api::{QpInit, QpState, QpType, SendOp};
 use rdma_cm::{
-    BindError, CmId, ConnParam, Event, EventChannel, EventParam, EventType, JoinState, PortSpace,
+    BindError, CmId, ConnParam, EventChannel, EventParam, EventType, JoinState, PortSpace,
     RejReason, Verdict,
 };
-
-const SOON: Duration = Duration::from_secs(20);
-
-fn lo(port: u16) -> SocketAddr {
-    SocketAddr::new([127, 0, 0, 1].into(), port)
-}
-
-/// The next event, which has to be this one.
-#[track_caller]
-fn expect(channel: &EventChannel, event: EventType) -> Event {
-    let next = channel.wait(SOON).unwrap().unwrap_or_else(|| panic!("no {event}"));
-    assert_eq!(next.event(), event, "{next:?}");
-    next
-}
-
-/// A listener on a port that nobody has.
-fn listener(space: PortSpace) -> (EventChannel, CmId, u16) {
-    let channel = EventChannel::new().unwrap();
-    let id = CmId::create(&channel, space);
-    id.bind_addr(lo(0)).unwrap();
-    id.listen(0).unwrap();
-    let port = id.local_addr().unwrap().port();
-    (channel, id, port)
-}
-
-/// An identifier that is resolved.
-fn resolved(space: PortSpace, port: u16) -> (EventChannel, CmId) {
-    let channel = EventChannel::new().unwrap();
-    let id = CmId::create(&channel, space);
-    id.resolve_addr(None, lo(port)).unwrap();
-    assert_eq!(expect(&channel, EventType::AddrResolved).id(), &id);
-    id.resolve_route().unwrap();
-    expect(&channel, EventType::RouteResolved);
-    (channel, id)
-}
-
-/// A queue pair with a message's room.
-struct End {
-    qp: Arc<QueuePair>,
-    cq: CompletionQueue,
-    memory: MemoryRegion,
-    pd: ProtectionDomain,
-}
-
-impl End {
-    fn new(id: &CmId, qp_type: QpType) -> Self {
-        let context = id.verbs().unwrap();
-        let cq = context.create_cq(16, None, 0).unwrap();
-        let pd = context.alloc_pd().unwrap();
-        let qp = id.create_qp(Some(&pd), QpInit::new(qp_type, &cq, &cq)).unwrap();
-        let memory = pd.register(DmaBuf::zeroed(64), AccessFlags::LOCAL_WRITE).unwrap();
-        qp.post_recv(RecvWr { wr_id: 1, sges: &[memory.sge(0..64)] }).unwrap();
-        Self { qp, cq, memory, pd }
-    }
-
-    fn send(&self, text: &[u8]) {
-        self.post(SendOp::Send { imm: None }, text);
-    }
-
-    fn post(&self, op: SendOp, text: &[u8]) {
-        let (flags, data) = (SendFlags::empty(), SendData::Inline(text));
-        self.qp.post_send(&SendWr { wr_id: 2, op, flags, data, srq_number: None }).unwrap();
-    }
-
-    fn received(&self) -> Vec<u8> {
-        let wc = self.cq.wait_one(SOON).unwrap();
-        assert_eq!((wc.wr_id, wc.status), (1, WcStatus::Success));
-        let mut text = vec![0; wc.byte_len as usize];
-        self.memory.buffer().read_at(0, &mut text).unwrap();
-        text
-    }
-}
-
-/// Both ends of a connection, with their channels.
-struct Connected {
-    client: (EventChannel, CmId, End),
-    server: (EventChannel, CmId, End),
-    _listener: CmId,
-}
-
-fn connect() -> Connected {
-    let (server_channel, listener, port) = listener(PortSpace::Tcp);
-    let (client_channel, client) = resolved(PortSpace::Tcp, port);
-    let client_end = End::new(&client, QpType::Rc);
-    let param = ConnParam {
-        private_data: b"hello".to_vec(),
-        responder_resources: 2,
-        initiator_depth: 3,
-        ..ConnParam::default()
-    };
-    client.connect(&param).unwrap();
-
-    let request = expect(&server_channel, EventType::ConnectRequest);
-    assert_eq!(request.listen_id(), Some(&listener));
-    let server = request.id().clone();
-    let EventParam::Conn(asked) = request.param() else { panic!("{request:?}") };
-    assert_eq!((&asked.private_data[..5], asked.private_data.len()), (&b"hello"[..], 56));
-    assert_eq!((asked.responder_resources, asked.initiator_depth), (3, 2), "the other way round");
-    assert_eq!(asked.qpn, client_end.qp.qpn());
-    assert_eq!(server.local_addr(), Some(lo(port)));
-    assert_eq!(server.peer_addr(), client.local_addr());
-    let server_end = End::new(&server, QpType::Rc);
-    let answer = ConnParam { private_data: b"welcome".to_vec(), ..ConnParam::default() };
-    server.accept(&answer).unwrap();
-    request.ack();
-
-    let made = expect(&client_channel, EventType::Established);
-    assert_eq!(made.private_data().len(), 196);
-    assert!(made.private_data().starts_with(b"welcome"));
-    expect(&server_channel, EventType::Established);
-    Connected {
-        client: (client_channel, client, client_end),
-        server: (server_channel, server, server_end),
-        _listener: listener,
-    }
-}
 
 #[test]
 fn a_connection_from_the_beginning_to_the_end() {

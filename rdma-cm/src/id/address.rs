@@ -36,7 +36,12 @@ impl CmId {
             ip => Some(device_of(ip)?),
         };
         self.take_port(state, address)?;
-        state.device = device;
+        if let Some(device) = device
+            && !self.has_device(state, &device)
+        {
+            (state.device, state.port, state.local) = (None, None, None);
+            return Err(BindError::NoDevice(address.ip()));
+        }
         state.phase = Phase::Bound;
         Ok(())
     }
@@ -116,8 +121,7 @@ impl CmId {
             flow_label: OsRng.try_next_u32().unwrap_or_default() & 0xf_ffff,
             ..CmPath::new(gid(source), gid(destination.ip()))
         });
-        state.device = Some(device);
-        Ok(())
+        if self.has_device(state, &device) { Ok(()) } else { Err(ENODEV) }
     }
 
     /// Finds the way to the destination (C: `rdma_resolve_route`). On RoCE all of it is known at

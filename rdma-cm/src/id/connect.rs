@@ -8,7 +8,7 @@ use rxe_wire::mad::cm::{
     Bits, CommId, FixedBytes, RejReason, ServiceId, SidrStatus, TransportService, U24,
 };
 
-use super::{CmId, Phase, State};
+use super::{CmId, Phase, State, Watched};
 use crate::address::{UDP_QKEY, ack_timeout, is_of_datagrams, request_data};
 use crate::conn_param::ConnParam;
 use crate::device::CmDevice;
@@ -158,10 +158,7 @@ impl CmId {
                 qkey: QKey::new(UDP_QKEY),
                 private_data: FixedBytes::new(&param.private_data)?,
             };
-            device.with(|core, now| {
-                core.ids.remove(&connection);
-                core.engine.answer_lookup(now, connection, &answer)
-            })?;
+            answer_lookup(&device, connection, &answer)?;
             state.connection = None;
             state.phase = Phase::Connected;
             return Ok(());
@@ -183,8 +180,12 @@ impl CmId {
             private_data: FixedBytes::new(&param.private_data)?,
         };
         state.make_qp_ready()?;
+        let watched = state.qp.as_ref().and_then(|qp| Watched::new(self, qp));
         device.with(|core, now| core.engine.accept(now, connection, &acceptance))?;
         state.phase = Phase::Accepting;
+        if let Some(watched) = watched {
+            device.watch(watched);
+        }
         Ok(())
     }
 
@@ -199,7 +200,7 @@ impl CmId {
         if is_of_datagrams(self.inner.space) {
             let mut answer = LookupAnswer::refusal(SidrStatus::REJECT);
             answer.private_data = FixedBytes::new(private_data)?;
-            device.with(|core, now| core.engine.answer_lookup(now, connection, &answer))?;
+            answer_lookup(&device, connection, &answer)?;
             state.connection = None;
         } else {
             device
@@ -210,7 +211,7 @@ impl CmId {
     }
 
     /// Ends a connection, or agrees to its end (C: `rdma_disconnect`): the queue pair goes to the
-    /// error state. Once more is no error.
+    /// error state. Once more is no error, nor is it where the device is gone.
     ///
     /// # Errors
     ///
@@ -221,7 +222,10 @@ impl CmId {
             return Err(state.wrong());
         }
         let Ok((device, connection)) = state.connection() else {
-            return if state.phase == Phase::Over { Ok(()) } else { Err(state.wrong()) };
+            return match state.phase {
+                Phase::Over | Phase::Removed => Ok(()),
+                _ => Err(state.wrong()),
+            };
         };
         state.fail_qp();
         device.with(|core, now| {
@@ -256,10 +260,19 @@ impl CmId {
 /// The queue pair that a connection gets, and whether it has a shared receive queue.
 fn named_qp(state: &State, param: &ConnParam) -> Result<(Qpn, bool), IdError> {
     match &state.qp {
-        Some(qp) => Ok((qp.qpn(), param.srq)),
+        Some(qp) => Ok((qp.qpn(), state.qp_has_srq.unwrap_or(param.srq))),
         None if param.qpn.get() > 1 => Ok((param.qpn, param.srq)),
         None => Err(IdError::NoQp),
     }
+}
+
+/// Answers a lookup, which is then no more of ours.
+fn answer_lookup(device: &CmDevice, lookup: CommId, answer: &LookupAnswer) -> Result<(), IdError> {
+    device.with(|core, now| {
+        core.engine.answer_lookup(now, lookup, answer)?;
+        core.ids.remove(&lookup);
+        Ok(())
+    })
 }
 
 fn transport(state: &State) -> TransportService {

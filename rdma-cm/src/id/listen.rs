@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use ibverbs_api::{Gid, ServiceRegistration};
+use ibverbs_api::Gid;
 use rxe_wire::mad::cm::ServiceId;
 
 use super::state::ListeningAt;
@@ -12,8 +12,9 @@ use crate::address::is_of_datagrams;
 use crate::device::CmDevice;
 use crate::engine::{ListenFor, ListenOn};
 use crate::error::BindError;
-use crate::manager::{BoundPort, all_devices};
+use crate::manager::{BoundPort, all_devices, note_wildcard};
 use crate::ports::Sharing;
+use crate::service::Service;
 
 /// The greatest backlog, and what stands for none in particular (Linux: `max_backlog`).
 const BACKLOG_MAX: usize = 1024;
@@ -46,6 +47,7 @@ impl CmId {
             None => all_devices()?,
         };
         let backlog = if backlog == 0 { BACKLOG_MAX } else { backlog.min(BACKLOG_MAX) };
+        state.backlog = backlog;
         let mut listening = Vec::new();
         for device in devices {
             match self.listen_at(&state, device, local, backlog) {
@@ -60,7 +62,37 @@ impl CmId {
         }
         state.listening = listening;
         state.phase = Phase::Listening;
+        if state.device.is_none() {
+            note_wildcard(self.inner.number, Arc::downgrade(&self.inner));
+        }
         Ok(())
+    }
+
+    /// Listens at devices and addresses that have come since, if it listens at all there are, and
+    /// lets go of those that are gone.
+    pub(crate) fn follow(&self) {
+        let mut state = self.inner.state.lock();
+        let (Phase::Listening, None, Some(local)) = (state.phase, &state.device, state.local)
+        else {
+            return;
+        };
+        state.let_go_of_lost();
+        let devices = match all_devices() {
+            Ok(devices) => devices,
+            Err(error) => return tracing::warn!(target: "rxe::cm", %error, "devices not listed"),
+        };
+        for device in devices {
+            let at = state.listening.iter_mut().find(|at| Arc::ptr_eq(&at.device, &device));
+            let followed = match at {
+                Some(at) => at.follow(),
+                None => self
+                    .listen_at(&state, device, local, state.backlog)
+                    .map(|at| state.listening.push(at)),
+            };
+            if let Err(error) = followed {
+                tracing::warn!(target: "rxe::cm", id = ?self, %error, "not listened at all");
+            }
+        }
     }
 
     fn listen_at(
@@ -77,7 +109,11 @@ impl CmId {
             IpAddr::V6(_) if state.options.af_only => ListenOn::Ipv6,
             IpAddr::V6(_) => ListenOn::Any,
         };
-        let services = register(&device, service, on)?;
+        let services: Result<_, _> = served(&device, on)
+            .into_iter()
+            .map(|ip| Service::register(&device, service, ip))
+            .collect();
+        let services = services?;
         let takes = if is_of_datagrams(self.inner.space) {
             ListenFor::Lookups
         } else {
@@ -89,34 +125,52 @@ impl CmId {
             core.listeners.insert(listener, inner);
             Ok::<_, BindError>(listener)
         })?;
-        Ok(ListeningAt { device, listener, _services: services })
+        Ok(ListeningAt { device, listener, service, on, services })
     }
 }
 
 impl State {
     fn stop_listening(&mut self) {
-        for at in self.listening.drain(..) {
-            at.device.with(|core, _| {
-                core.engine.stop_listening(at.listener);
-                core.listeners.remove(&at.listener);
-            });
-        }
+        self.listening.drain(..).for_each(ListeningAt::stop);
+    }
+
+    fn let_go_of_lost(&mut self) {
+        let (lost, there) = self.listening.drain(..).partition(|at| at.device.is_lost());
+        self.listening = there;
+        let lost: Vec<ListeningAt> = lost;
+        lost.into_iter().for_each(ListeningAt::stop);
     }
 }
 
-/// Has requests come to this process, whichever of those on the addresses gets them. One that
-/// serves all addresses is entered for each: so two do not serve one address without knowing.
-fn register(
-    device: &CmDevice,
-    service: ServiceId,
-    on: ListenOn,
-) -> Result<Vec<ServiceRegistration>, BindError> {
-    let is_served = |ip: &IpAddr| match on {
+impl ListeningAt {
+    /// Serves the addresses that the device has now.
+    fn follow(&mut self) -> Result<(), BindError> {
+        let addresses = served(&self.device, self.on);
+        self.services.retain(|one| addresses.contains(&one.address()));
+        for address in addresses {
+            if self.services.iter().all(|one| one.address() != address) {
+                self.services.push(Service::register(&self.device, self.service, address)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn stop(self) {
+        self.device.with(|core, _| {
+            core.engine.stop_listening(self.listener);
+            core.listeners.remove(&self.listener);
+        });
+    }
+}
+
+/// The addresses of a device that a listener serves.
+fn served(device: &CmDevice, on: ListenOn) -> Vec<IpAddr> {
+    let mut addresses = device.addresses();
+    addresses.retain(|ip| match on {
         ListenOn::Address(gid) => Gid::from_ip(*ip) == gid,
         ListenOn::Ipv4 => ip.is_ipv4(),
         ListenOn::Ipv6 => ip.is_ipv6(),
         ListenOn::Any => true,
-    };
-    let register = |ip| Ok(device.gsi().qp().register_service(service, Some(ip))?);
-    device.addresses().filter(is_served).map(register).collect()
+    });
+    addresses
 }

@@ -31,7 +31,7 @@ impl CmId {
     /// [`IdError`]: there is no device, the address is no group's, or the queue pair cannot join.
     pub fn join_multicast(&self, group: IpAddr, how: JoinState) -> Result<(), IdError> {
         let mut state = self.inner.state.lock();
-        if state.phase == Phase::Destroyed {
+        if matches!(state.phase, Phase::Destroyed | Phase::Removed) {
             return Err(state.wrong());
         }
         let device = state.device.clone().ok_or(IdError::NoDevice)?;
@@ -40,7 +40,8 @@ impl CmId {
             return Err(IdError::NoGroup(group));
         }
         let local = state.local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified());
-        let own = local.or_else(|| device.addresses().find(|ip| ip.is_ipv4() == group.is_ipv4()));
+        let own = local
+            .or_else(|| device.addresses().into_iter().find(|ip| ip.is_ipv4() == group.is_ipv4()));
         let path = CmPath {
             traffic_class: state.options.tos,
             ..CmPath::new(Gid::from_ip(own.ok_or(IdError::NoDevice)?), gid)

@@ -22,8 +22,9 @@ impl CmId {
         init: QpInit,
     ) -> Result<Arc<QueuePair>, IdError> {
         let device = self.inner.state.lock().device.clone().ok_or(IdError::NoDevice)?;
+        let has_srq = init.srq.is_some();
         let qp = Arc::new(pd.unwrap_or_else(|| device.pd()).create_qp(init)?);
-        self.attach_qp(qp.clone())?;
+        self.attach(qp.clone(), Some(has_srq))?;
         Ok(qp)
     }
 
@@ -34,12 +35,16 @@ impl CmId {
     ///
     /// As [`Self::create_qp`]; [`IdError::OtherDevice`].
     pub fn attach_qp(&self, qp: Arc<QueuePair>) -> Result<(), IdError> {
+        self.attach(qp, None)
+    }
+
+    fn attach(&self, qp: Arc<QueuePair>, has_srq: Option<bool>) -> Result<(), IdError> {
         let mut state = self.inner.state.lock();
         let device = state.device.clone().ok_or(IdError::NoDevice)?;
         if state.qp.is_some() {
             return Err(IdError::HasQp);
         }
-        if state.phase == Phase::Destroyed {
+        if matches!(state.phase, Phase::Destroyed | Phase::Removed) {
             return Err(state.wrong());
         }
         if !qp.context().is_same(device.context()) {
@@ -56,6 +61,7 @@ impl CmId {
                 .map_err(|error| IdError::ModifyQp { to: QpState::Init, error })?;
         }
         state.qp = Some(qp);
+        state.qp_has_srq = has_srq;
         Ok(())
     }
 

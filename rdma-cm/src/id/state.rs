@@ -3,16 +3,18 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ibverbs_api::{Gid, Psn, QpState, QueuePair, ServiceRegistration};
+use ibverbs_api::{Gid, Psn, QpState, QueuePair, ServiceId};
 use rxe_wire::mad::cm::{Bits, CommId, TimeoutExponent};
 
+use super::IdNumber;
 use super::multicast::JoinState;
 use super::option::Options;
 use crate::device::CmDevice;
-use crate::engine::{CmPath, ListenerId};
+use crate::engine::{CmPath, ListenOn, ListenerId};
 use crate::error::IdError;
 use crate::manager::BoundPort;
 use crate::qp_plan::QpPlan;
+use crate::service::Service;
 
 /// What has been done with an identifier (C: `enum rdma_cm_state` of Linux).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -34,6 +36,8 @@ pub(crate) enum Phase {
     Connected,
     /// It is over, or nothing came of it.
     Over,
+    /// Its device is gone.
+    Removed,
     Destroyed,
 }
 
@@ -52,6 +56,7 @@ impl Phase {
             Self::Accepting => "accepted and not connected yet",
             Self::Connected => "connected",
             Self::Over => "over",
+            Self::Removed => "one whose device is gone",
             Self::Destroyed => "destroyed",
         }
     }
@@ -62,8 +67,10 @@ impl Phase {
 pub(super) struct ListeningAt {
     pub(super) device: Arc<CmDevice>,
     pub(super) listener: ListenerId,
+    pub(super) service: ServiceId,
+    pub(super) on: ListenOn,
     /// Kept as long as it listens.
-    pub(super) _services: Vec<ServiceRegistration>,
+    pub(super) services: Vec<Service>,
 }
 
 /// Everything of an identifier that changes.
@@ -79,9 +86,12 @@ pub(crate) struct State {
     /// The engine's connection or lookup.
     pub(crate) connection: Option<CommId>,
     pub(super) listening: Vec<ListeningAt>,
+    pub(super) backlog: usize,
     /// Multicast groups that it has joined.
     pub(super) groups: Vec<(Gid, JoinState)>,
     pub(crate) qp: Option<Arc<QueuePair>>,
+    /// Whether that has a shared receive queue, where it was made here.
+    pub(super) qp_has_srq: Option<bool>,
     pub(crate) plan: QpPlan,
     /// The end of the connection was told.
     pub(crate) was_told_of_end: bool,
@@ -99,8 +109,10 @@ impl Default for State {
             path: None,
             connection: None,
             listening: Vec::new(),
+            backlog: 0,
             groups: Vec::new(),
             qp: None,
+            qp_has_srq: None,
             plan: QpPlan {
                 is_reliable: true,
                 port_num: crate::gsi::PORT,
@@ -128,7 +140,10 @@ pub(crate) struct Released {
 
 impl State {
     /// Ends everything. The lock of the state is held, and locks of devices are taken.
-    pub(super) fn release(&mut self) -> Released {
+    pub(super) fn release(&mut self, number: IdNumber) -> Released {
+        if let Some(device) = &self.device {
+            device.detach(number);
+        }
         self.phase = Phase::Destroyed;
         for at in &self.listening {
             at.device.with(|core, _| {
@@ -168,7 +183,9 @@ impl State {
     /// The device and the connection.
     pub(crate) fn connection(&self) -> Result<(Arc<CmDevice>, CommId), IdError> {
         match (&self.device, self.connection) {
-            (Some(device), Some(connection)) => Ok((device.clone(), connection)),
+            (Some(device), Some(connection)) if self.phase != Phase::Removed => {
+                Ok((device.clone(), connection))
+            }
             _ => Err(self.wrong()),
         }
     }
