@@ -7,9 +7,8 @@ use crate::table::{Row, check};
 
 pub(crate) const TITLE: &str = "The ping-pongs of ibverbs-utils";
 const NOTE: &str = "\
-With `-g 1`, the first GID of an address that is used. `-c` checks the data. Over UC, what the receive buffer has no room for is lost:
-of a default one a message of 64 KiB is sure to find room, and of 1 MiB is not. `-t` and `-e` do not go together: then the program takes it
-for an error that an event comes for a completion that it has polled already, which may happen on any device.";
+With `-g 1`, the first GID of an address that is used. `-c` checks the data. `-t` and `-e` do not go together: then the program takes it for
+an error that an event comes for a completion that it has polled already, which may happen on any device.";
 
 /// The port where all of them listen.
 const PORT: u16 = 18515;
@@ -47,6 +46,7 @@ const RUNS: &[(&str, &[&str])] = &[
             "-c -e",
             "-c -s 1",
             "-c -s 65536 -n 20",
+            "-c -s 1048576 -n 20",
             "-c -m 256",
             "-c -m 512",
             "-c -m 2048 -s 65536 -n 20",

@@ -354,8 +354,10 @@ impl AddressGroup {
             // Alone: it gets all there is, and each program would only take time.
             (false, 1, _) => Ok(()),
             (false, ..) => self.steer(),
-            // The other one was alone: without a program no probe finds its place.
-            (true, 1, 1) => self.attach(&steering_program(&[])),
+            // The other one was alone. It came before, unless both came at once: the survey tells.
+            // Until then nothing goes astray: what is passed on may be overtaken by what is not,
+            // which an unreliable service takes for a loss.
+            (true, 1, 1) => self.attach(&program_beside_one(&self.slots())),
             // There is one, which serves all others until the survey is done.
             (true, ..) => Ok(()),
         }
@@ -402,6 +404,12 @@ fn program_without(slots: &[u8], leaving: usize) -> Vec<libc::sock_filter> {
     let others = || slots.iter().copied().zip(0..).filter(|(_, at)| *at as usize != leaving);
     let heir = others().next().map_or(u32::MAX, |(_, index)| index);
     program(others(), heir)
+}
+
+/// The program for a socket, the slot of which is in `slots`, that has joined the only other one:
+/// what is not for it is for that one, whatever its slot.
+fn program_beside_one(slots: &[u8]) -> Vec<libc::sock_filter> {
+    program(slots.iter().copied().zip(1..), 0)
 }
 
 /// The program that returns the index of a packet's slot, and `other` for any other slot.
@@ -472,10 +480,18 @@ mod tests {
     }
 
     #[test]
+    fn beside_one_other_socket_all_goes_to_it_but_what_has_the_own_slot() {
+        let program = program_beside_one(&[9]);
+        for slot in 0..=255_u8 {
+            let packet = [0x64, 0, 0xff, 0xff, 0xff, slot, 0xf0, 0x12, 0x80];
+            assert_eq!(run(&program, &packet), u32::from(slot == 9));
+        }
+    }
+
+    #[test]
     fn a_probe_goes_to_the_index_that_it_is_for() {
-        for program in
-            [steering_program(&[9, 7]), steering_program(&[]), program_without(&[1, 2], 0)]
-        {
+        let steering = steering_program(&[9, 7]);
+        for program in [steering, program_beside_one(&[9]), program_without(&[1, 2], 0)] {
             for index in 0..=255_u8 {
                 let packet = [0xff, 0, 0xff, 0xff, 0, 0xff, 0xff, index, 0];
                 assert_eq!(run(&program, &packet), u32::from(index));
