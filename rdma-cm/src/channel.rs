@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -27,6 +28,8 @@ pub struct EventChannel {
 struct Inner {
     fd: EventFd,
     news: Mutex<VecDeque<News>>,
+    /// Nobody waits any more.
+    is_closed: AtomicBool,
 }
 
 impl EventChannel {
@@ -36,7 +39,8 @@ impl EventChannel {
     ///
     /// That of the system: no descriptors left.
     pub fn new() -> io::Result<Self> {
-        let inner = Inner { fd: EventFd::new()?, news: Mutex::default() };
+        let (news, is_closed) = (Mutex::default(), AtomicBool::new(false));
+        let inner = Inner { fd: EventFd::new()?, news, is_closed };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -86,6 +90,9 @@ impl EventChannel {
             if let Some(event) = self.take() {
                 return Ok(Some(event));
             }
+            if self.inner.is_closed.load(Ordering::Acquire) {
+                return Err(rustix::io::Errno::CANCELED.into());
+            }
             let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(None);
@@ -118,6 +125,17 @@ impl EventChannel {
             self.inner.fd.take();
         });
         of_id
+    }
+
+    /// Ends all waiting, for ever.
+    pub(crate) fn close(&self) {
+        self.inner.is_closed.store(true, Ordering::Release);
+        self.inner.fd.notify();
+    }
+
+    /// Whether no event waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.inner.news.lock().is_empty()
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {

@@ -3,16 +3,17 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
-use ibverbs_api::{Mtu, QKey};
+use ibverbs_api::{Mtu, QKey, QpType};
 use rxe_wire::Qpn;
 use rxe_wire::mad::cm::{
     CommId, PathMtu, RejReason, Rep, Req, SidrRep, SidrReq, SidrStatus, TimeoutExponent,
+    TransportService,
 };
 
 use crate::address::{MRA_TIMEOUT, ack_timeout, asker};
 use crate::conn_param::{ConnParam, UdParam};
 use crate::device::CmDevice;
-use crate::engine::{CmEvent, CmPath, ListenerId};
+use crate::engine::{CmEvent, CmPath, Ece, ListenerId};
 use crate::error::IdError;
 use crate::event::{EventParam, News};
 use crate::event_type::EventType;
@@ -27,8 +28,8 @@ const NO_DEVICE: i32 = -19;
 /// Tells an event to whom it concerns.
 pub(crate) fn dispatch(device: &Arc<CmDevice>, event: CmEvent) {
     match event {
-        CmEvent::Request { listener, id, path, request } => {
-            on_request(device, listener, id, path, &request);
+        CmEvent::Request { listener, id, path, request, ece } => {
+            on_request(device, listener, id, path, &request, ece);
         }
         CmEvent::Lookup { listener, id, path, request } => {
             on_lookup(device, listener, id, path, &request);
@@ -50,7 +51,8 @@ pub(crate) fn dispatch(device: &Arc<CmDevice>, event: CmEvent) {
 
 fn on_event(device: &Arc<CmDevice>, id: &CmId, state: &mut State, event: CmEvent) {
     match event {
-        CmEvent::Response { id: connection, reply } => {
+        CmEvent::Response { id: connection, reply, ece } => {
+            state.remote_ece = Some(ece);
             on_response(device, id, state, connection, &reply);
         }
         CmEvent::Ready { .. } => {
@@ -84,7 +86,10 @@ fn on_event(device: &Arc<CmDevice>, id: &CmId, state: &mut State, event: CmEvent
             device.with(|core, _| core.ids.remove(&connection));
             id.push(state, id.event(EventType::TimewaitExit));
         }
-        CmEvent::Found { reply, .. } => on_found(device, id, state, &reply),
+        CmEvent::Found { reply, ece, .. } => {
+            state.remote_ece = Some(ece);
+            on_found(device, id, state, &reply);
+        }
         // These make identifiers, and are not of any.
         CmEvent::Request { .. } | CmEvent::Lookup { .. } => {}
     }
@@ -102,6 +107,7 @@ fn on_request(
     connection: CommId,
     path: CmPath,
     request: &Req,
+    ece: Ece,
 ) {
     let destroy = || device.with(|core, now| core.engine.destroy(now, connection));
     let Some(listener) = listener_of(device, listener) else { return destroy() };
@@ -124,6 +130,12 @@ fn on_request(
     });
     {
         let mut state = id.inner.state.lock();
+        state.remote_ece = Some(ece);
+        state.qp_type = match request.service {
+            TransportService::Uc => QpType::Uc,
+            TransportService::Extended => QpType::XrcRecv,
+            _ => QpType::Rc,
+        };
         state.plan.peer = Some(QpPeer {
             av,
             qpn: request.local_qpn,

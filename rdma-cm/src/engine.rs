@@ -33,12 +33,12 @@ pub use config::CmConfig;
 pub use error::{CommandError, ConnectError, Ignored, ListenError};
 pub use event::CmEvent;
 pub use listener::{ListenFor, ListenOn, ListenerId};
-pub use param::{AcceptParam, ConnectParam, LookupAnswer, LookupParam};
+pub use param::{AcceptParam, ConnectParam, Ece, LookupAnswer, LookupParam};
 pub use path::CmPath;
 use rxe_core::Instant;
 use rxe_wire::Qpn;
 use rxe_wire::mad::cm::{AnsweredMessage, CmMessage, CommId, FixedBytes, PathMtu, Rej, RejReason};
-use rxe_wire::mad::{MAD_LEN, TransactionId};
+use rxe_wire::mad::{MAD_DATA_LEN, MAD_LEN, Mad, TransactionId};
 pub use state::ConnState;
 
 use connection::{Answer, Connection, PeerId, PeerQp, Pending};
@@ -55,12 +55,18 @@ pub struct CmTransmit {
     pub message: CmMessage,
     /// The exchange that it belongs to.
     pub transaction_id: TransactionId,
+    /// The attribute modifier: a vendor's options ([`Ece`]).
+    pub modifier: u32,
 }
 
 impl CmTransmit {
     /// The whole datagram.
     pub fn write(&self, out: &mut [u8; MAD_LEN]) {
-        self.message.write_mad(self.transaction_id, out);
+        let mut data = [0; MAD_DATA_LEN];
+        self.message.write(&mut data);
+        let mut header = self.message.header(self.transaction_id);
+        header.attribute_modifier = self.modifier;
+        Mad { header, data: &data }.write(out);
     }
 }
 
@@ -300,21 +306,36 @@ impl CmEngine {
     ) {
         let retries_left = connection.retries;
         connection.pending = Some(Pending { message, tid, retries_left });
-        self.send(connection.path, message, tid);
+        self.send_of(connection, message, tid);
         let until = now.plus_nanos(connection.patience_nanos);
         self.timers.set(connection.id, &mut connection.deadline, Some(until));
     }
 
     /// Sends an answer, and keeps it for when `to` comes again.
     fn send_answer(&mut self, connection: &mut Connection, to: state::Input, message: CmMessage) {
-        self.send(connection.path, message, connection.tid);
+        self.send_of(connection, message, connection.tid);
         connection.answer = Some(Answer { to, message });
     }
 
     fn send(&mut self, path: CmPath, message: CmMessage, transaction_id: TransactionId) {
+        self.transmit(CmTransmit { path, message, transaction_id, modifier: 0 });
+    }
+
+    /// Sends a message of a connection: some carry its vendors' options.
+    fn send_of(&mut self, connection: &Connection, message: CmMessage, tid: TransactionId) {
+        let modifier = match message {
+            CmMessage::Req(_) | CmMessage::Rep(_) | CmMessage::SidrRep(_) => connection.ece_options,
+            _ => 0,
+        };
+        let path = connection.path;
+        self.transmit(CmTransmit { path, message, transaction_id: tid, modifier });
+    }
+
+    fn transmit(&mut self, transmit: CmTransmit) {
+        let CmTransmit { path, message, .. } = &transmit;
         tracing::debug!(target: "rxe::cm", to = ?path.remote, %message, "sent");
         self.counters.sent += 1;
-        self.transmits.push_back(CmTransmit { path, message, transaction_id });
+        self.transmits.push_back(transmit);
     }
 
     /// Tells the caller, unless it has left.
@@ -355,7 +376,7 @@ impl CmEngine {
             pending.retries_left -= 1;
             let (message, tid) = (pending.message, pending.tid);
             self.counters.resent += 1;
-            self.send(c.path, message, tid);
+            self.send_of(c, message, tid);
             let until = now.plus_nanos(c.patience_nanos);
             self.timers.set(id, &mut c.deadline, Some(until));
             return self.put_back(connection);

@@ -4,11 +4,14 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use ibverbs_api::{CreateQpError, ModifyError, MulticastError, QpState, RegisterServiceError};
-use rxe_core::errno::{EADDRINUSE, EADDRNOTAVAIL, EINVAL, EIO, ENODEV};
+use rustix::io::Errno;
+use rxe_core::errno::{EADDRINUSE, EADDRNOTAVAIL, EINVAL, EIO, ENODEV, EOPNOTSUPP};
 use rxe_wire::mad::cm::FieldTooLong;
 use thiserror::Error;
 
 use crate::engine::{CommandError, ConnectError, ListenError};
+use crate::event_type::EventType;
+use crate::id::{IbService, OptionLevel};
 use crate::qp_plan::NoPlan;
 
 /// Why an address cannot be bound, or not be listened at.
@@ -67,6 +70,9 @@ pub enum ResolveError {
         /// The destination.
         to: IpAddr,
     },
+    /// RoCE has no subnet administrator that could be asked for a service.
+    #[error("{0:?} cannot be looked up: RoCE has no subnet administrator to be asked")]
+    NoAdministrator(IbService),
 }
 
 impl ResolveError {
@@ -75,6 +81,7 @@ impl ResolveError {
         match self {
             Self::State(_) | Self::Families { .. } => EINVAL,
             Self::Bind(error) => error.errno(),
+            Self::NoAdministrator(_) => EOPNOTSUPP,
         }
     }
 }
@@ -129,6 +136,12 @@ pub enum IdError {
     /// The queue pair cannot join or leave.
     #[error(transparent)]
     Multicast(#[from] MulticastError),
+    /// A program writes events of its own only.
+    #[error("a program writes no {0}, only RDMA_CM_EVENT_USER and RDMA_CM_EVENT_INTERNAL")]
+    EventType(EventType),
+    /// The system has no thread left.
+    #[error("the system refused: {0}")]
+    Os(#[source] io::Error),
     /// The connection cannot be asked for.
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -148,13 +161,63 @@ impl IdError {
             | Self::PrivateData(_)
             | Self::TooManyReads { .. }
             | Self::NoGroup(_)
+            | Self::EventType(_)
             | Self::Plan(_) => EINVAL,
             Self::Multicast(error) => error.errno(),
+            Self::Os(error) => error.raw_os_error().unwrap_or(EIO),
             Self::NoDevice => EADDRNOTAVAIL,
             Self::CreateQp(error) => error.errno(),
             Self::ModifyQp { error, .. } => error.errno(),
             Self::Connect(error) => error.errno(),
             Self::Command(error) => error.errno(),
+        }
+    }
+}
+
+/// Why an option cannot be set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum OptionError {
+    /// There is no such option here.
+    #[error("option {name} of {level:?} is not there")]
+    Unknown {
+        /// Its level.
+        level: OptionLevel,
+        /// Its number.
+        name: i32,
+    },
+    /// The value has the wrong length.
+    #[error("the value has {have} bytes, option {name} has {expected}")]
+    Length {
+        /// The option.
+        name: i32,
+        /// What was given.
+        have: usize,
+        /// What it has.
+        expected: usize,
+    },
+    /// The value is out of range.
+    #[error("{value} is out of range: 0 to {most}")]
+    Range {
+        /// What was given.
+        value: i32,
+        /// The greatest.
+        most: i32,
+    },
+    /// The identifier is in a state in which that cannot be set any more.
+    #[error("the identifier is {0}: that is set before")]
+    State(&'static str),
+    /// The identifier is of datagrams, which nobody acknowledges.
+    #[error("datagrams are not acknowledged: there is no ACK timeout")]
+    Datagrams,
+}
+
+impl OptionError {
+    /// The errno that `rdma_set_option` would set.
+    pub const fn errno(&self) -> i32 {
+        match self {
+            Self::Unknown { .. } => Errno::NOSYS.raw_os_error(),
+            Self::Length { .. } | Self::Range { .. } | Self::State(_) | Self::Datagrams => EINVAL,
         }
     }
 }

@@ -18,6 +18,8 @@ pub enum EventParam {
     Conn(ConnParam),
     /// Of datagrams.
     Ud(UdParam),
+    /// What a program has written ([`CmId::write_event`]).
+    Arg(u64),
 }
 
 /// Something that has happened to an identifier (C: `struct rdma_cm_event`).
@@ -61,7 +63,7 @@ impl Event {
     /// too).
     pub fn private_data(&self) -> &[u8] {
         match &self.param {
-            EventParam::None => &[],
+            EventParam::None | EventParam::Arg(_) => &[],
             EventParam::Conn(param) => &param.private_data,
             EventParam::Ud(param) => &param.private_data,
         }

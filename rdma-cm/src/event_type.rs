@@ -45,7 +45,7 @@ pub enum EventType {
     AddrinfoError = 17,
     /// An event that the program itself has written.
     User = 18,
-    /// An event that never reaches a program.
+    /// An event that a library between this one and a program has written for itself.
     Internal = 19,
 }
 

@@ -6,19 +6,21 @@ mod listen;
 mod multicast;
 mod option;
 mod queue_pair;
+mod service;
 mod state;
 mod watched;
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ibverbs_api::{Context, Gid, Psn, QueuePair};
+use ibverbs_api::{Context, Gid, Psn, QpType, QueuePair};
 use parking_lot::{Condvar, Mutex, ReentrantMutex};
 use rand_core::{OsRng, TryRngCore};
 use rxe_wire::mad::cm::{CommId, PortSpace};
 
+use crate::address::is_of_datagrams;
 use crate::channel::EventChannel;
 use crate::device::CmDevice;
 use crate::engine::CmPath;
@@ -26,6 +28,8 @@ use crate::event::News;
 use crate::event_type::EventType;
 use crate::handler::{Handler, HeldUp};
 pub use multicast::JoinState;
+pub use option::OptionLevel;
+pub use service::IbService;
 pub(crate) use state::{Phase, State};
 pub(crate) use watched::Watched;
 
@@ -56,6 +60,8 @@ pub(crate) struct IdInner {
     space: PortSpace,
     pub(crate) state: Mutex<State>,
     channel: Mutex<EventChannel>,
+    /// Nobody else has that channel: who waits there, waits for this identifier.
+    has_channel_alone: AtomicBool,
     /// Events that were taken from the channel and are not acknowledged.
     unacknowledged: Mutex<usize>,
     acknowledged: Condvar,
@@ -74,6 +80,17 @@ impl CmId {
         Self::with_handler(channel, space, None)
     }
 
+    /// Likewise, for queue pairs of this type (C: the `qp_type` of the kernel's `rdma_create_id`).
+    /// A listener then takes connections of its transport alone; without a type, of any.
+    pub fn create_of_type(channel: &EventChannel, space: PortSpace, qp_type: QpType) -> Self {
+        let id = Self::create(channel, space);
+        {
+            let mut state = id.inner.state.lock();
+            (state.qp_type, state.has_type) = (qp_type, true);
+        }
+        id
+    }
+
     pub(crate) fn with_handler(
         channel: &EventChannel,
         space: PortSpace,
@@ -81,6 +98,9 @@ impl CmId {
     ) -> Self {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let mut state = State::default();
+        if is_of_datagrams(space) {
+            state.qp_type = QpType::Ud;
+        }
         // Anywhere, so that late packets of an earlier connection do not fit.
         state.plan.rq_psn = Psn::new(OsRng.try_next_u32().unwrap_or_default() & 0xff_ffff);
         let inner = IdInner {
@@ -88,6 +108,7 @@ impl CmId {
             space,
             state: Mutex::new(state),
             channel: Mutex::new(channel.clone()),
+            has_channel_alone: AtomicBool::new(false),
             unacknowledged: Mutex::new(0),
             acknowledged: Condvar::new(),
             handler,
@@ -109,6 +130,9 @@ impl CmId {
         drop(released);
         let channel = self.inner.channel.lock().clone();
         drop(channel.remove_of(self.inner.number));
+        if self.inner.has_channel_alone.load(Ordering::Acquire) {
+            channel.close();
+        }
         if self.inner.handler.is_some() {
             // The handler is not running, or it is who calls.
             return;
@@ -163,6 +187,12 @@ impl CmId {
         self.inner.state.lock().path.map(|path| (path.local, path.remote))
     }
 
+    /// What its queue pair is of, or is to be of (`id->qp_type`); of a request, what the peer wants.
+    pub fn qp_type(&self) -> QpType {
+        let state = self.inner.state.lock();
+        state.qp.as_ref().map_or(state.qp_type, |qp| qp.qp_type())
+    }
+
     /// Its queue pair, if it has one (`id->qp`).
     pub fn qp(&self) -> Option<Arc<QueuePair>> {
         self.inner.state.lock().qp.clone()
@@ -175,6 +205,16 @@ impl CmId {
 
     pub(crate) fn number(&self) -> IdNumber {
         self.inner.number
+    }
+
+    /// Nobody else has its channel: its end is the end of all waiting there.
+    pub(crate) fn has_channel_alone(&self) {
+        self.inner.has_channel_alone.store(true, Ordering::Release);
+    }
+
+    /// Whether its connection is over.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.inner.state.lock().phase == Phase::Over
     }
 
     /// Whether it was destroyed.

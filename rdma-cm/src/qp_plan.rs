@@ -1,6 +1,8 @@
 //! What a connection makes of its queue pair: the attributes of each state.
 
-use ibverbs_api::{AccessFlags, AddressVector, Mtu, Psn, QpAttr, QpAttrMask, QpState, Qpn};
+use ibverbs_api::{
+    AccessFlags, AddressVector, Mtu, Psn, QpAttr, QpAttrMask, QpState, QpType, Qpn, steps_to_rts,
+};
 use thiserror::Error;
 
 /// What is known of a connection when its queue pair moves on (C: `rdma_init_qp_attr`).
@@ -8,8 +10,8 @@ use thiserror::Error;
 /// All of it holds from [`QpState::Rtr`] on; INIT needs the port, access and partition alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpPlan {
-    /// Whether requests are acknowledged: RC or XRC, not UC.
-    pub is_reliable: bool,
+    /// What the queue pair is of: that decides which attributes it has.
+    pub qp_type: QpType,
     /// Our port, counted from 1.
     pub port_num: u8,
     /// The way to the peer; `None` while it is not known.
@@ -86,11 +88,7 @@ impl QpPlan {
             access,
             ..QpAttr::default()
         };
-        let mask = QpAttrMask::STATE
-            | QpAttrMask::PORT
-            | QpAttrMask::PKEY_INDEX
-            | QpAttrMask::ACCESS_FLAGS;
-        (attr, mask)
+        (attr, self.mask(QpState::Init))
     }
 
     fn rtr(&self, peer: QpPeer) -> (QpAttr, QpAttrMask) {
@@ -104,15 +102,7 @@ impl QpPlan {
             min_rnr_timer: self.min_rnr_timer,
             ..QpAttr::default()
         };
-        let mut mask = QpAttrMask::STATE
-            | QpAttrMask::AV
-            | QpAttrMask::PATH_MTU
-            | QpAttrMask::DEST_QPN
-            | QpAttrMask::RQ_PSN;
-        if self.is_reliable {
-            mask |= QpAttrMask::MAX_DEST_RD_ATOMIC | QpAttrMask::MIN_RNR_TIMER;
-        }
-        (attr, mask)
+        (attr, self.mask(QpState::Rtr))
     }
 
     fn rts(&self, peer: QpPeer) -> (QpAttr, QpAttrMask) {
@@ -125,28 +115,28 @@ impl QpPlan {
             max_rd_atomic: self.initiator_depth,
             ..QpAttr::default()
         };
-        let mut mask = QpAttrMask::STATE | QpAttrMask::SQ_PSN;
-        if self.is_reliable {
-            mask |= QpAttrMask::TIMEOUT
-                | QpAttrMask::RETRY_CNT
-                | QpAttrMask::RNR_RETRY
-                | QpAttrMask::MAX_QP_RD_ATOMIC;
-        }
-        (attr, mask)
+        (attr, self.mask(QpState::Rts))
+    }
+
+    /// The attributes that count on the way to a state: those that it requires.
+    fn mask(&self, to: QpState) -> QpAttrMask {
+        let steps = steps_to_rts(self.qp_type);
+        let step = steps.into_iter().find(|(state, _)| *state == to);
+        step.map_or(QpAttrMask::STATE, |(_, mask)| mask)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use ibverbs_api::{Gid, QpType, steps_to_rts};
+    use ibverbs_api::Gid;
 
     use super::*;
 
-    fn plan(is_reliable: bool) -> QpPlan {
+    fn plan(qp_type: QpType) -> QpPlan {
         let av = AddressVector::new(Gid::from_ip([10, 0, 0, 1].into()), 1);
         let (qpn, sq_psn) = (Qpn::new(5), Psn::new(6));
         QpPlan {
-            is_reliable,
+            qp_type,
             port_num: 1,
             peer: Some(QpPeer { av, qpn, sq_psn, path_mtu: Mtu::M1024 }),
             responder_resources: 2,
@@ -161,24 +151,30 @@ mod tests {
 
     #[test]
     fn each_state_gets_what_it_needs() {
-        for (service, is_reliable) in [(QpType::Rc, true), (QpType::Uc, false)] {
+        for service in [QpType::Rc, QpType::Uc, QpType::XrcSend, QpType::XrcRecv] {
             for (state, required) in steps_to_rts(service) {
-                let (attr, mask) = plan(is_reliable).attr(state).unwrap();
+                let (attr, mask) = plan(service).attr(state).unwrap();
                 assert_eq!((attr.state, mask), (state, required), "{service:?}");
             }
         }
-        let (rtr, _) = plan(true).attr(QpState::Rtr).unwrap();
+        let (_, uc) = plan(QpType::Uc).attr(QpState::Rts).unwrap();
+        assert_eq!(uc, QpAttrMask::STATE | QpAttrMask::SQ_PSN);
+        let (_, target) = plan(QpType::XrcRecv).attr(QpState::Rtr).unwrap();
+        assert!(target.contains(QpAttrMask::MAX_DEST_RD_ATOMIC));
+        let (_, initiator) = plan(QpType::XrcSend).attr(QpState::Rtr).unwrap();
+        assert!(!initiator.contains(QpAttrMask::MAX_DEST_RD_ATOMIC));
+        let (rtr, _) = plan(QpType::Rc).attr(QpState::Rtr).unwrap();
         assert_eq!(
             (rtr.dest_qpn, rtr.rq_psn, rtr.max_dest_rd_atomic),
             (Qpn::new(5), Psn::new(7), 2)
         );
-        let (rts, _) = plan(true).attr(QpState::Rts).unwrap();
+        let (rts, _) = plan(QpType::Rc).attr(QpState::Rts).unwrap();
         assert_eq!((rts.sq_psn, rts.max_rd_atomic, rts.timeout), (Psn::new(6), 3, 17));
     }
 
     #[test]
     fn without_a_peer_there_is_init_alone() {
-        let plan = QpPlan { peer: None, ..plan(true) };
+        let plan = QpPlan { peer: None, ..plan(QpType::Rc) };
         assert!(plan.attr(QpState::Init).is_ok());
         for state in [QpState::Rtr, QpState::Rts] {
             assert_eq!(plan.attr(state), Err(NoPlan::NoPeer(state)));
@@ -189,7 +185,7 @@ mod tests {
     #[test]
     fn reads_are_allowed_where_they_are_served() {
         let access = |responder_resources| {
-            let plan = QpPlan { responder_resources, ..plan(true) };
+            let plan = QpPlan { responder_resources, ..plan(QpType::Rc) };
             plan.attr(QpState::Init).unwrap().0.access
         };
         assert!(access(1).contains(AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC));

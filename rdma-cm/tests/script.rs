@@ -7,15 +7,15 @@ mod common;
 use common::*;
 use rdma_cm::engine::state::Input;
 use rdma_cm::engine::{
-    CmEvent, CmPath, CmSizes, CommandError, ConnState, ConnectError, Ignored, ListenFor, ListenOn,
-    ListenerId,
+    CmEvent, CmPath, CmSizes, CommandError, ConnState, ConnectError, ConnectParam, Ece, Ignored,
+    ListenFor, ListenOn, ListenerId,
 };
 use rxe_wire::mad::cm::{
     AnsweredMessage, Apr, Bits, CmMessage, CommId, Drep, Dreq, FixedBytes, Lap, Mra, NotCm, Path,
     PathMtu, Rej, RejReason, Rep, Req, Rtu, ServiceId, SidrRep, SidrReq, SidrStatus,
-    TimeoutExponent, TransportService,
+    TimeoutExponent, TransportService, U24,
 };
-use rxe_wire::mad::{MAD_LEN, TransactionId};
+use rxe_wire::mad::{AttributeId, MAD_LEN, Mad, TransactionId};
 use rxe_wire::{PKey, Psn, Qpn};
 
 /// An answer of the peer's: 0.5 s both ways, and 4.3 s to think.
@@ -137,11 +137,39 @@ fn who_asks_says_all_that_it_was_told() {
 }
 
 #[test]
+fn a_vendors_options_travel_in_the_datagrams_head() {
+    let mut bench = Bench::new();
+    let ece = Ece::new(0x15b3, 0x0102_0304);
+    let param = ConnectParam { ece, ..connect_param(bench.path, 0x90001) };
+    let id = bench.engine.connect(bench.now, &param).unwrap();
+    let head = |bench: &mut Bench| {
+        let sent = bench.engine.poll_transmit().unwrap();
+        let mut mad = [0; MAD_LEN];
+        sent.write(&mut mad);
+        let mad = Mad::parse(&mad).unwrap().header;
+        (mad.attribute_id, mad.attribute_modifier)
+    };
+    assert_eq!(head(&mut bench), (AttributeId::CM_REQ, 0x0102_0304));
+    bench.waits();
+    assert_eq!(head(&mut bench), (AttributeId::CM_REQ, 0x0102_0304), "again");
+    // What the peer's vendor says comes with the response.
+    let mut mad = [0; MAD_LEN];
+    let reply = Rep { vendor_id: U24::new(0x15b3), ..rep(id) };
+    CmMessage::Rep(reply).write_mad(PEER_TID, &mut mad);
+    mad[20..24].copy_from_slice(&9u32.to_be_bytes());
+    bench.engine.handle_mad(bench.now, &bench.path, &mad).unwrap();
+    let CmEvent::Response { ece, .. } = bench.tells_one() else { panic!() };
+    assert_eq!(ece, Ece::new(0x15b3, 9));
+    bench.engine.ready(bench.now, id, &[]).unwrap();
+    assert_eq!(head(&mut bench), (AttributeId::CM_RTU, 0));
+}
+
+#[test]
 fn asking_being_accepted_and_ending() {
     let mut bench = Bench::new();
     let id = asks(&mut bench);
     bench.hears(CmMessage::Rep(rep(id))).unwrap();
-    let CmEvent::Response { id: told, reply } = bench.tells_one() else { panic!() };
+    let CmEvent::Response { id: told, reply, .. } = bench.tells_one() else { panic!() };
     assert_eq!((told, *reply), (id, rep(id)));
     bench.is_quiet();
 
@@ -983,7 +1011,10 @@ fn looking_a_service_up() {
     let error = bench.hears_from(&stranger, CmMessage::SidrRep(reply)).unwrap_err();
     assert_eq!(error, Ignored::OtherAddress);
     bench.hears(CmMessage::SidrRep(reply)).unwrap();
-    assert_eq!(bench.tells_one(), CmEvent::Found { id, reply: Box::new(reply) });
+    assert_eq!(
+        bench.tells_one(),
+        CmEvent::Found { id, reply: Box::new(reply), ece: Ece::default() }
+    );
     assert_eq!(bench.hears(CmMessage::SidrRep(reply)), Err(Ignored::State(ConnState::Idle)));
     bench.engine.destroy(bench.now, id);
     bench.is_quiet();

@@ -76,6 +76,7 @@ impl CmEngine {
         connection.patience_nanos = patience(param.response_timeout, param.ack_timeout);
         connection.retries = param.max_cm_retries.get();
         connection.local_qpn = Some(param.qpn);
+        connection.ece_options = param.ece.options;
         self.by_local_qpn.insert(param.qpn, id);
         self.enter(now, &mut connection, ConnState::ReqSent);
         let req = CmMessage::Req(self.req(id, param));
@@ -96,7 +97,7 @@ impl CmEngine {
         let extended = param.transport == TransportService::Extended;
         Req {
             local_comm_id: id,
-            vendor_id: param.vendor_id,
+            vendor_id: param.ece.vendor_id,
             service_id: param.service_id,
             local_ca_guid: self.config.ca_guid,
             local_qpn: param.qpn,
@@ -138,6 +139,7 @@ impl CmEngine {
         }
         let c = &mut *connection;
         c.local_qpn = Some(param.qpn);
+        c.ece_options = param.ece.options;
         self.by_local_qpn.insert(param.qpn, id);
         self.leave_backlog(c);
         let rep = CmMessage::Rep(self.rep(c, param));
@@ -156,7 +158,7 @@ impl CmEngine {
             remote_comm_id: connection.remote_id_or_zero(),
             local_qpn: param.qpn,
             starting_psn: param.starting_psn,
-            vendor_id: param.vendor_id,
+            vendor_id: param.ece.vendor_id,
             responder_resources: param.responder_resources,
             initiator_depth: param.initiator_depth,
             target_ack_delay: self.config.ack_delay,

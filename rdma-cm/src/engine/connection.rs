@@ -75,6 +75,8 @@ pub(super) struct Connection {
     pub(super) pending: Option<Pending>,
     pub(super) answer: Option<Answer>,
     pub(super) deadline: Option<Instant>,
+    /// The options of our device's vendor.
+    pub(super) ece_options: u32,
     /// The caller does not want to hear of it.
     pub(super) is_orphan: bool,
 }
@@ -119,6 +121,7 @@ impl Connection {
             pending: None,
             answer: None,
             deadline: None,
+            ece_options: 0,
             is_orphan: false,
         }
     }

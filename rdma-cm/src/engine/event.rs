@@ -3,6 +3,7 @@
 use rxe_wire::mad::cm::{CommId, Drep, Dreq, Rej, Rep, Req, Rtu, SidrRep, SidrReq};
 
 use super::listener::ListenerId;
+use super::param::Ece;
 use super::path::CmPath;
 
 /// Something that happened to a connection or a lookup (C: `struct ib_cm_event`).
@@ -29,6 +30,8 @@ pub enum CmEvent {
         path: CmPath,
         /// What the peer wants.
         request: Box<Req>,
+        /// What its vendor offers.
+        ece: Ece,
     },
     /// The peer has accepted: make the queue pair ready, then call `ready`.
     Response {
@@ -36,6 +39,8 @@ pub enum CmEvent {
         id: CommId,
         /// What the peer says.
         reply: Box<Rep>,
+        /// What its vendor offers.
+        ece: Ece,
     },
     /// The connection is there, on the side that was asked.
     Ready {
@@ -93,6 +98,8 @@ pub enum CmEvent {
         id: CommId,
         /// The answer: success or not, as its status says.
         reply: Box<SidrRep>,
+        /// What the peer's vendor offers.
+        ece: Ece,
     },
 }
 

@@ -9,7 +9,7 @@ use super::connection::{Connection, PeerId};
 use super::error::{CommandError, ConnectError, Ignored};
 use super::event::CmEvent;
 use super::listener::ListenFor;
-use super::param::{LookupAnswer, LookupParam};
+use super::param::{Ece, LookupAnswer, LookupParam};
 use super::path::CmPath;
 use super::state::{ConnState, Input, Reaction, reaction};
 use super::{Answer, CmEngine};
@@ -76,6 +76,7 @@ impl CmEngine {
         answer: &LookupAnswer,
     ) {
         self.leave_backlog(connection);
+        connection.ece_options = answer.ece.options;
         let asked = connection.remote_id_or_zero();
         // The answer repeats which service was asked for.
         let service_id = match connection.answer.take() {
@@ -144,6 +145,7 @@ impl CmEngine {
         &mut self,
         now: Instant,
         path: &CmPath,
+        options: u32,
         reply: &SidrRep,
     ) -> Result<(), Ignored> {
         let id = reply.request_id;
@@ -151,7 +153,8 @@ impl CmEngine {
         let result = match reaction(connection.state, Input::SidrRep) {
             Reaction::To(to) => {
                 self.enter(now, &mut connection, to);
-                self.tell(&connection, CmEvent::Found { id, reply: Box::new(*reply) });
+                let ece = Ece { vendor_id: reply.vendor_id, options };
+                self.tell(&connection, CmEvent::Found { id, reply: Box::new(*reply), ece });
                 Ok(())
             }
             _ => Err(Ignored::State(connection.state)),
@@ -172,6 +175,7 @@ fn sidr_rep(
         qpn: answer.qpn,
         service_id,
         qkey: answer.qkey,
+        vendor_id: answer.ece.vendor_id,
         private_data: answer.private_data,
         ..SidrRep::default()
     })

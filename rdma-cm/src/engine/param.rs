@@ -7,6 +7,24 @@ use rxe_wire::{PKey, Psn, QKey, Qpn};
 
 use super::path::CmPath;
 
+/// Enhanced connection establishment: what the vendors of both devices may agree on, options of
+/// theirs (C: `struct ibv_ece`, `struct rdma_ucm_ece`). Devices here have no such options: what a
+/// program says is carried to the other one, which may make of it what it likes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub struct Ece {
+    /// The vendor; 0 is none.
+    pub vendor_id: U24,
+    /// The vendor's options. They travel as the attribute modifier of the datagram.
+    pub options: u32,
+}
+
+impl Ece {
+    /// The options of a vendor, of whose number 24 bits count.
+    pub const fn new(vendor_id: u32, options: u32) -> Self {
+        Self { vendor_id: U24::new(vendor_id), options }
+    }
+}
+
 /// A connection that is asked for (C: `struct ib_cm_req_param`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectParam {
@@ -42,8 +60,8 @@ pub struct ConnectParam {
     pub response_timeout: TimeoutExponent,
     /// How often a message is sent again.
     pub max_cm_retries: Bits<4>,
-    /// Vendor of optional extensions; 0 is none.
-    pub vendor_id: U24,
+    /// What the vendors of both devices may agree on.
+    pub ece: Ece,
     /// Private data, the header of the IP connection manager included.
     pub private_data: FixedBytes<92>,
     /// Whether a REQ of the peer for the same service is to meet this one; refused.
@@ -67,8 +85,8 @@ pub struct AcceptParam {
     pub flow_control: bool,
     /// How often the peer should retry after RNR.
     pub rnr_retry_count: Bits<3>,
-    /// Vendor of optional extensions; 0 is none.
-    pub vendor_id: U24,
+    /// What the vendors of both devices may agree on.
+    pub ece: Ece,
     /// Private data.
     pub private_data: FixedBytes<196>,
 }
@@ -101,6 +119,8 @@ pub struct LookupAnswer {
     pub qpn: Qpn,
     /// Its queue key.
     pub qkey: QKey,
+    /// What the vendors of both devices may agree on.
+    pub ece: Ece,
     /// Private data.
     pub private_data: FixedBytes<136>,
 }
@@ -109,6 +129,7 @@ impl LookupAnswer {
     /// An answer that there is none.
     pub fn refusal(status: SidrStatus) -> Self {
         let private_data = FixedBytes::default();
-        Self { status, qpn: Qpn::new(0), qkey: QKey::new(0), private_data }
+        let (qpn, qkey) = (Qpn::new(0), QKey::new(0));
+        Self { status, qpn, qkey, ece: Ece::default(), private_data }
     }
 }

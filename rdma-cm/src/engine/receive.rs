@@ -13,6 +13,7 @@ use super::CmEngine;
 use super::connection::{Connection, PeerId, PeerQp};
 use super::error::Ignored;
 use super::event::CmEvent;
+use super::param::Ece;
 use super::path::CmPath;
 use super::state::{ConnState, Input, Reaction, reaction};
 
@@ -48,16 +49,17 @@ impl CmEngine {
         };
         tracing::debug!(target: "rxe::cm", from = ?path.remote, %message, "received");
         let tid = mad.header.transaction_id;
+        let options = mad.header.attribute_modifier;
         match &message {
-            CmMessage::Req(req) => self.on_req(path, tid, req, now),
+            CmMessage::Req(req) => self.on_req(now, path, (tid, options), req),
             CmMessage::Mra(mra) => self.on_mra(now, path, mra),
             CmMessage::Rej(rej) => self.on_rej(now, path, rej),
-            CmMessage::Rep(rep) => self.on_rep(now, path, tid, rep),
+            CmMessage::Rep(rep) => self.on_rep(now, path, (tid, options), rep),
             CmMessage::Rtu(rtu) => self.on_rtu(now, path, rtu),
             CmMessage::Dreq(dreq) => self.on_dreq(now, path, tid, dreq),
             CmMessage::Drep(drep) => self.on_drep(now, path, drep),
             CmMessage::SidrReq(request) => self.on_sidr_req(path, tid, request),
-            CmMessage::SidrRep(reply) => self.on_sidr_rep(now, path, reply),
+            CmMessage::SidrRep(reply) => self.on_sidr_rep(now, path, options, reply),
             // RoCE has no alternate paths: Linux drops these there, too.
             CmMessage::Lap(lap) => self.on_path_message(path, lap.remote_comm_id),
             CmMessage::Apr(apr) => self.on_path_message(path, apr.remote_comm_id),
@@ -104,7 +106,7 @@ impl CmEngine {
             return Err(Ignored::Known);
         };
         self.counters.resent += 1;
-        self.send(connection.path, answer.message, connection.tid);
+        self.send_of(connection, answer.message, connection.tid);
         Ok(())
     }
 
@@ -139,7 +141,7 @@ impl CmEngine {
         &mut self,
         now: Instant,
         path: &CmPath,
-        tid: TransactionId,
+        (tid, options): (TransactionId, u32),
         rep: &Rep,
     ) -> Result<(), Ignored> {
         let mut connection = match self.take_of_peer(path, rep.remote_comm_id) {
@@ -156,7 +158,7 @@ impl CmEngine {
         let is_other = c.peer_qp.is_some_and(|peer| peer.qpn != rep.local_qpn);
         let result = match reaction {
             Reaction::To(to) => {
-                self.take_rep(now, c, to, rep);
+                self.take_rep(now, c, to, rep, options);
                 Ok(())
             }
             Reaction::Again | Reaction::Known if is_other || !c.is_with(rep.local_comm_id) => {
@@ -177,7 +179,14 @@ impl CmEngine {
     }
 
     /// The REP that we waited for.
-    fn take_rep(&mut self, now: Instant, connection: &mut Connection, to: ConnState, rep: &Rep) {
+    fn take_rep(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        to: ConnState,
+        rep: &Rep,
+        options: u32,
+    ) {
         let id = connection.id;
         let gid = connection.path.remote;
         let peer_qp = PeerQp { gid, guid: rep.local_ca_guid, qpn: rep.local_qpn };
@@ -196,7 +205,8 @@ impl CmEngine {
             entry.insert(id);
         }
         self.enter(now, connection, to);
-        self.tell(connection, CmEvent::Response { id, reply: Box::new(*rep) });
+        let ece = Ece { vendor_id: rep.vendor_id, options };
+        self.tell(connection, CmEvent::Response { id, reply: Box::new(*rep), ece });
     }
 
     /// The peer's queue pair has a connection with us already, of which the peer knows nothing: both

@@ -20,6 +20,7 @@ use super::connection::{Asked, Connection, PeerId, PeerQp};
 use super::error::Ignored;
 use super::event::CmEvent;
 use super::listener::{ListenFor, ListenerId};
+use super::param::Ece;
 use super::path::CmPath;
 use super::state::{ConnState, Input, Reaction, reaction};
 
@@ -39,10 +40,10 @@ impl CmEngine {
     /// A peer asks for a connection.
     pub(super) fn on_req(
         &mut self,
-        path: &CmPath,
-        tid: TransactionId,
-        req: &Req,
         now: Instant,
+        path: &CmPath,
+        (tid, options): (TransactionId, u32),
+        req: &Req,
     ) -> Result<(), Ignored> {
         let (gid, guid) = (path.remote, req.local_ca_guid);
         let peer = PeerId { gid, guid, id: req.local_comm_id, is_lookup: false };
@@ -76,7 +77,7 @@ impl CmEngine {
         if let Some(entry) = self.listeners.get_mut(listener) {
             entry.waiting += 1;
         }
-        self.make_asked(id, path, tid, req, (peer, peer_qp), listener);
+        self.make_asked(id, path, (tid, options), req, (peer, peer_qp), listener);
         Ok(())
     }
 
@@ -84,7 +85,7 @@ impl CmEngine {
         &mut self,
         id: CommId,
         path: &CmPath,
-        tid: TransactionId,
+        (tid, options): (TransactionId, u32),
         req: &Req,
         (peer, peer_qp): (PeerId, PeerQp),
         listener: ListenerId,
@@ -106,7 +107,8 @@ impl CmEngine {
         self.by_peer_id.insert(peer, id);
         self.by_peer_qp.insert(peer_qp, id);
         let request = Box::new(*req);
-        self.tell(&connection, CmEvent::Request { listener, id, path, request });
+        let ece = Ece { vendor_id: req.vendor_id, options };
+        self.tell(&connection, CmEvent::Request { listener, id, path, request, ece });
         self.put_back(connection);
     }
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use ibverbs_api::{AsyncEvent, QKey, QpType, Qpn};
 use rxe_wire::PKey;
 use rxe_wire::mad::cm::{
-    Bits, CommId, FixedBytes, RejReason, ServiceId, SidrStatus, TransportService, U24,
+    Bits, CommId, FixedBytes, RejReason, ServiceId, SidrStatus, TransportService,
 };
 
 use super::{CmId, Phase, State, Watched};
 use crate::address::{UDP_QKEY, ack_timeout, is_of_datagrams, request_data};
 use crate::conn_param::ConnParam;
 use crate::device::CmDevice;
-use crate::engine::{AcceptParam, CmPath, ConnectParam, LookupAnswer, LookupParam};
+use crate::engine::{AcceptParam, CmPath, ConnectParam, Ece, LookupAnswer, LookupParam};
 use crate::error::IdError;
 
 /// What a retry count of 3 bits can be.
@@ -45,6 +45,17 @@ impl CmId {
         Ok(())
     }
 
+    /// Likewise, with what our device's vendor offers the peer's (C: `rdma_connect_ece`,
+    /// `rdma_set_local_ece`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::connect`].
+    pub fn connect_ece(&self, param: &ConnParam, ece: Ece) -> Result<(), IdError> {
+        self.set_local_ece(ece);
+        self.connect(param)
+    }
+
     fn ask(
         &self,
         state: &mut State,
@@ -68,7 +79,7 @@ impl CmId {
             path,
             service_id: ServiceId::ip(self.inner.space, remote.port()),
             qpn,
-            transport: transport(state),
+            transport: transport(state.qp.as_ref().map_or(state.qp_type, |qp| qp.qp_type())),
             srq,
             starting_psn: state.plan.rq_psn,
             path_mtu: engine_config.path_mtu_max,
@@ -81,7 +92,7 @@ impl CmId {
             ack_timeout: path_ack_timeout,
             response_timeout,
             max_cm_retries,
-            vendor_id: U24::default(),
+            ece: state.local_ece,
             private_data,
             peer_to_peer: false,
         };
@@ -156,6 +167,7 @@ impl CmId {
                 status: SidrStatus::SUCCESS,
                 qpn,
                 qkey: QKey::new(UDP_QKEY),
+                ece: state.local_ece,
                 private_data: FixedBytes::new(&param.private_data)?,
             };
             answer_lookup(&device, connection, &answer)?;
@@ -176,7 +188,7 @@ impl CmId {
             initiator_depth: param.initiator_depth,
             flow_control: param.flow_control,
             rnr_retry_count: Bits::new(param.rnr_retry_count.min(RETRIES_MAX)),
-            vendor_id: U24::default(),
+            ece: state.local_ece,
             private_data: FixedBytes::new(&param.private_data)?,
         };
         state.make_qp_ready()?;
@@ -187,6 +199,28 @@ impl CmId {
             device.watch(watched);
         }
         Ok(())
+    }
+
+    /// Likewise, with what our device's vendor says to the peer's offer (C: `rdma_accept_ece`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::accept`].
+    pub fn accept_ece(&self, param: &ConnParam, ece: Ece) -> Result<(), IdError> {
+        self.set_local_ece(ece);
+        self.accept(param)
+    }
+
+    /// Sets what our device's vendor offers, before a connection is asked for or accepted (C:
+    /// `rdma_set_local_ece`).
+    pub fn set_local_ece(&self, ece: Ece) {
+        self.inner.state.lock().local_ece = ece;
+    }
+
+    /// What the peer's vendor offers, once a request or a response of it has come (C:
+    /// `rdma_get_remote_ece`, `struct rdma_cm_event`).
+    pub fn remote_ece(&self) -> Option<Ece> {
+        self.inner.state.lock().remote_ece
     }
 
     /// Refuses a request, or a response (C: `rdma_reject`).
@@ -275,10 +309,11 @@ fn answer_lookup(device: &CmDevice, lookup: CommId, answer: &LookupAnswer) -> Re
     })
 }
 
-fn transport(state: &State) -> TransportService {
-    match state.qp.as_ref().map(|qp| qp.qp_type()) {
-        Some(QpType::Uc) => TransportService::Uc,
-        Some(QpType::XrcSend | QpType::XrcRecv) => TransportService::Extended,
+/// The transport of a queue pair.
+pub(super) const fn transport(qp_type: QpType) -> TransportService {
+    match qp_type {
+        QpType::Uc => TransportService::Uc,
+        QpType::XrcSend | QpType::XrcRecv => TransportService::Extended,
         _ => TransportService::Rc,
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ibverbs_api::Gid;
 use rxe_wire::mad::cm::ServiceId;
 
+use super::connect::transport;
 use super::state::ListeningAt;
 use super::{CmId, Phase, State};
 use crate::address::is_of_datagrams;
@@ -116,6 +117,8 @@ impl CmId {
         let services = services?;
         let takes = if is_of_datagrams(self.inner.space) {
             ListenFor::Lookups
+        } else if state.has_type {
+            ListenFor::Connections(transport(state.qp_type))
         } else {
             ListenFor::AnyConnections
         };

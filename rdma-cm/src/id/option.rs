@@ -2,8 +2,30 @@
 
 use rxe_wire::mad::cm::TimeoutExponent;
 
-use super::CmId;
-use crate::address::{MAX_CM_RETRIES, PACKET_LIFETIME, RESPONSE_TIMEOUT};
+use super::{CmId, Phase};
+use crate::address::{MAX_CM_RETRIES, PACKET_LIFETIME, RESPONSE_TIMEOUT, is_of_datagrams};
+use crate::error::OptionError;
+
+/// What an option is of (C: `RDMA_OPTION_ID`, `RDMA_OPTION_IB`; the values are the same).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(i32)]
+pub enum OptionLevel {
+    /// Identifiers.
+    Id = 0,
+    /// InfiniBand's path records, which RoCE does not have: there is no option.
+    Ib = 1,
+}
+
+/// C: `RDMA_OPTION_ID_TOS`.
+const TOS: i32 = 0;
+/// C: `RDMA_OPTION_ID_REUSEADDR`.
+const REUSEADDR: i32 = 1;
+/// C: `RDMA_OPTION_ID_AFONLY`.
+const AFONLY: i32 = 2;
+/// C: `RDMA_OPTION_ID_ACK_TIMEOUT`.
+const ACK_TIMEOUT: i32 = 3;
+/// The greatest ACK timeout: 5 bits.
+const ACK_TIMEOUT_MAX: u8 = 31;
 
 /// What can be set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +69,62 @@ impl Options {
 }
 
 impl CmId {
+    /// Sets an option by its number, from the bytes that a program in C passes (C:
+    /// `rdma_set_option`): `RDMA_OPTION_ID_TOS` (1 byte), `_REUSEADDR` and `_AFONLY` (an `int`),
+    /// `_ACK_TIMEOUT` (1 byte, at most 31).
+    ///
+    /// # Errors
+    ///
+    /// [`OptionError`]: there is no such option, the value is not one, or it is too late: an address
+    /// is shared from before it is bound on, and a listener keeps its families.
+    pub fn set_option(
+        &self,
+        level: OptionLevel,
+        name: i32,
+        value: &[u8],
+    ) -> Result<(), OptionError> {
+        let length = |expected| OptionError::Length { name, have: value.len(), expected };
+        let byte = || <[u8; 1]>::try_from(value).map(|[byte]| byte).map_err(|_| length(1));
+        let flag = || {
+            let bytes = <[u8; 4]>::try_from(value).map_err(|_| length(4))?;
+            Ok(i32::from_ne_bytes(bytes) != 0)
+        };
+        let mut state = self.inner.state.lock();
+        let (phase, options) = (state.phase, &mut state.options);
+        let too_late = Err(OptionError::State(phase.name()));
+        match (level, name) {
+            (OptionLevel::Id, TOS) => options.tos = byte()?,
+            (OptionLevel::Id, REUSEADDR) => {
+                let reuse = flag()?;
+                // As Linux: whoever is bound may begin to share, but not end it.
+                if phase != Phase::Idle && (!reuse || phase == Phase::Listening) {
+                    return too_late;
+                }
+                options.reuse = reuse;
+            }
+            (OptionLevel::Id, AFONLY) => {
+                let only = flag()?;
+                if !matches!(phase, Phase::Idle | Phase::Bound) {
+                    return too_late;
+                }
+                options.af_only = only;
+            }
+            (OptionLevel::Id, ACK_TIMEOUT) => {
+                let timeout = byte()?;
+                if is_of_datagrams(self.inner.space) {
+                    return Err(OptionError::Datagrams);
+                }
+                if timeout > ACK_TIMEOUT_MAX {
+                    let (value, most) = (timeout.into(), ACK_TIMEOUT_MAX.into());
+                    return Err(OptionError::Range { value, most });
+                }
+                options.ack_timeout = Some(timeout);
+            }
+            _ => return Err(OptionError::Unknown { level, name }),
+        }
+        Ok(())
+    }
+
     /// Lets others bind the same address, if they let us too (C: `rdma_set_reuseaddr`).
     pub fn set_reuse_addr(&self, reuse: bool) {
         self.inner.state.lock().options.reuse = reuse;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ibverbs_api::{ProtectionDomain, QKey, QpAttr, QpAttrMask, QpInit, QpState, QpType, QueuePair};
+use ibverbs_api::{ProtectionDomain, QKey, QpAttr, QpAttrMask, QpInit, QpState, QueuePair};
 
 use super::{CmId, Phase};
 use crate::address::{UDP_QKEY, is_of_datagrams};
@@ -55,7 +55,7 @@ impl CmId {
             qp.start_datagrams(state.plan.port_num, qkey)
                 .map_err(|error| IdError::ModifyQp { to: QpState::Rts, error })?;
         } else {
-            state.plan.is_reliable = qp.qp_type() != QpType::Uc;
+            state.plan.qp_type = qp.qp_type();
             let (attr, mask) = state.plan.attr(QpState::Init)?;
             qp.modify(&attr, mask)
                 .map_err(|error| IdError::ModifyQp { to: QpState::Init, error })?;

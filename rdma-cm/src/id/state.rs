@@ -3,14 +3,15 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ibverbs_api::{Gid, Psn, QpState, QueuePair, ServiceId};
+use ibverbs_api::{Gid, Psn, QpState, QpType, QueuePair, ServiceId};
 use rxe_wire::mad::cm::{Bits, CommId, TimeoutExponent};
 
 use super::IdNumber;
 use super::multicast::JoinState;
 use super::option::Options;
+use crate::addrinfo::AddrInfo;
 use crate::device::CmDevice;
-use crate::engine::{CmPath, ListenOn, ListenerId};
+use crate::engine::{CmPath, Ece, ListenOn, ListenerId};
 use crate::error::IdError;
 use crate::manager::BoundPort;
 use crate::qp_plan::QpPlan;
@@ -92,7 +93,16 @@ pub(crate) struct State {
     pub(crate) qp: Option<Arc<QueuePair>>,
     /// Whether that has a shared receive queue, where it was made here.
     pub(super) qp_has_srq: Option<bool>,
+    /// What queue pairs of it are of, where it has none.
+    pub(crate) qp_type: QpType,
+    /// Whether its creator has said so.
+    pub(super) has_type: bool,
     pub(crate) plan: QpPlan,
+    /// What is told to the peer's vendor, and what that has said.
+    pub(super) local_ece: Ece,
+    pub(crate) remote_ece: Option<Ece>,
+    /// What a query of addresses has found.
+    pub(super) found: Vec<AddrInfo>,
     /// The end of the connection was told.
     pub(crate) was_told_of_end: bool,
 }
@@ -113,8 +123,13 @@ impl Default for State {
             groups: Vec::new(),
             qp: None,
             qp_has_srq: None,
+            local_ece: Ece::default(),
+            remote_ece: None,
+            found: Vec::new(),
+            qp_type: QpType::Rc,
+            has_type: false,
             plan: QpPlan {
-                is_reliable: true,
+                qp_type: QpType::Rc,
                 port_num: crate::gsi::PORT,
                 peer: None,
                 responder_resources: 0,

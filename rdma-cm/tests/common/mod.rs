@@ -5,13 +5,13 @@
 
 use gid_table::Gid;
 use rdma_cm::engine::{
-    AcceptParam, CmConfig, CmEngine, CmEvent, CmPath, ConnectParam, Ignored, LookupAnswer,
+    AcceptParam, CmConfig, CmEngine, CmEvent, CmPath, ConnectParam, Ece, Ignored, LookupAnswer,
     LookupParam,
 };
 use rxe_core::{Instant, Seed};
 use rxe_wire::mad::cm::{
     Bits, CmMessage, CommId, FixedBytes, Guid, Path, PathMtu, PortSpace, Req, ServiceId,
-    SidrStatus, TimeoutExponent, TransportService, U24,
+    SidrStatus, TimeoutExponent, TransportService,
 };
 use rxe_wire::mad::{MAD_LEN, TransactionId};
 use rxe_wire::{PKey, Psn, QKey, Qpn};
@@ -57,7 +57,7 @@ pub(crate) fn connect_param(path: CmPath, qpn: u32) -> ConnectParam {
         ack_timeout: ACK_TIMEOUT,
         response_timeout: RESPONSE,
         max_cm_retries: Bits::new(15),
-        vendor_id: U24::default(),
+        ece: Ece::default(),
         private_data: FixedBytes::default(),
         peer_to_peer: false,
     }
@@ -72,7 +72,7 @@ pub(crate) fn accept_param(qpn: u32) -> AcceptParam {
         initiator_depth: 1,
         flow_control: false,
         rnr_retry_count: Bits::new(7),
-        vendor_id: U24::default(),
+        ece: Ece::default(),
         private_data: FixedBytes::default(),
     }
 }
@@ -94,6 +94,7 @@ pub(crate) fn lookup_answer(qpn: u32) -> LookupAnswer {
         status: SidrStatus::SUCCESS,
         qpn: Qpn::new(qpn),
         qkey: QKey::new(0x0123_4567),
+        ece: Ece::default(),
         private_data: FixedBytes::default(),
     }
 }
