@@ -9,6 +9,8 @@
 //! panic.
 #![forbid(unsafe_code)]
 
+mod cm;
+mod cmatose;
 mod devices;
 mod dump;
 mod gids;
@@ -16,6 +18,7 @@ mod perf;
 mod pingpong;
 mod rping;
 mod run;
+mod udaddy;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -33,6 +36,8 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Make many connections at once, with messages on each; alone, or with ucmatose.
+    Cmatose(cmatose::Args),
     /// Show the RDMA devices of this host, as ibv_devinfo -v does.
     Devices(devices::Args),
     /// Show the RoCE packets of a capture, one line each, and check every iCRC.
@@ -47,6 +52,8 @@ enum Command {
     Rping(rping::Args),
     /// Run a verbs program as it is, on RDMA over Ethernet in user space.
     Run(run::Args),
+    /// Find queue pairs that serve datagrams, with messages to each; alone, or with udaddy.
+    Udaddy(udaddy::Args),
 }
 
 fn main() -> ExitCode {
@@ -57,6 +64,7 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     match Cli::parse().command {
+        Command::Cmatose(args) => cmatose::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Gids(args) => gids::run(&args),
@@ -64,5 +72,6 @@ fn main() -> ExitCode {
         Command::Pingpong(args) => pingpong::run(&args),
         Command::Rping(args) => rping::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Udaddy(args) => udaddy::run(&args),
     }
 }

@@ -1,8 +1,8 @@
 //! The arguments: those of rdmacm-utils' `rping`.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 
-use super::error::RpingError;
+use crate::cm::{CmError, Format, resolve, wildcard};
 
 /// Where `rping` listens.
 const DEFAULT_PORT: u16 = 7174;
@@ -58,22 +58,12 @@ pub(crate) struct Args {
 
 impl Args {
     /// Where the server listens or is.
-    pub(super) fn server_address(&self) -> Result<SocketAddr, RpingError> {
-        match &self.address {
-            Some(name) => resolve(name, self.port),
-            None => Ok(SocketAddr::new(IpAddr::from([0, 0, 0, 0]), self.port)),
-        }
+    pub(super) fn server_address(&self) -> Result<SocketAddr, CmError> {
+        wildcard(self.address.as_deref(), self.port, Format::Name)
     }
 
     /// Where the client connects from, if that is said.
-    pub(super) fn source_address(&self) -> Result<Option<SocketAddr>, RpingError> {
+    pub(super) fn source_address(&self) -> Result<Option<SocketAddr>, CmError> {
         self.source.as_deref().map(|name| resolve(name, 0)).transpose()
     }
-}
-
-/// The first address of a name.
-fn resolve(name: &str, port: u16) -> Result<SocketAddr, RpingError> {
-    let failed = |source| RpingError::Name { name: name.to_owned(), source };
-    let mut addresses = (name, port).to_socket_addrs().map_err(failed)?;
-    addresses.next().ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))
 }

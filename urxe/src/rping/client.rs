@@ -3,12 +3,12 @@
 use rdma_cm::{CmId, EventChannel, EventType, PortSpace};
 
 use super::args::Args;
-use super::end::{End, conn_param, expect, info};
-use super::error::RpingError;
+use super::end::{End, conn_param, info};
 use super::pattern::{ping, text};
+use crate::cm::{CmError, expect};
 
 /// Connects, and sends messages to and fro.
-pub(super) fn run(args: &Args) -> Result<(), RpingError> {
+pub(super) fn run(args: &Args) -> Result<(), CmError> {
     let events = EventChannel::new()?;
     let id = CmId::create(&events, PortSpace::Tcp);
     id.resolve_addr(args.source_address()?, args.server_address()?)?;
@@ -33,7 +33,7 @@ pub(super) fn run(args: &Args) -> Result<(), RpingError> {
     played
 }
 
-fn play(args: &Args, end: &mut End) -> Result<(), RpingError> {
+fn play(args: &Args, end: &mut End) -> Result<(), CmError> {
     let numbers = 0..args.count.unwrap_or(u64::MAX);
     for number in numbers {
         let data = ping(number, args.size as usize);
@@ -47,7 +47,7 @@ fn play(args: &Args, end: &mut End) -> Result<(), RpingError> {
         let mut back = vec![0; data.len()];
         end.sink.buffer().read_at(0, &mut back)?;
         if args.validate && back != data {
-            return Err(RpingError::Data(number));
+            return Err(CmError::Data(number));
         }
         if args.verbose {
             println!("ping data: {}", text(&back));

@@ -4,30 +4,16 @@
 mod args;
 mod client;
 mod end;
-mod error;
 mod info;
 mod pattern;
 mod server;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 pub(crate) use args::Args;
-
-/// How long the peer may take to agree to the end.
-const PARTING: Duration = Duration::from_secs(6);
 
 /// Plays, and gives the exit status.
 pub(crate) fn run(args: &Args) -> ExitCode {
     let played = if args.server { server::run(args) } else { client::run(args) };
-    if !rdma_cm::finish(PARTING) {
-        tracing::warn!(target: "rxe::cm", "the peer has not agreed to the end");
-    }
-    match played {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("urxe rping: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    crate::cm::end("rping", played.map(|()| None))
 }

@@ -6,9 +6,9 @@ use rdma_cm::{CmId, EventChannel, EventType, PortSpace};
 
 use super::args::{Args, SIZE_MAX};
 use super::end::{End, conn_param};
-use super::error::RpingError;
 use super::info::Info;
 use super::pattern::text;
+use crate::cm::CmError;
 
 /// What a server needs to know of its arguments.
 #[derive(Clone, Copy)]
@@ -19,7 +19,7 @@ struct Manner {
 }
 
 /// Serves one client, or many.
-pub(super) fn run(args: &Args) -> Result<(), RpingError> {
+pub(super) fn run(args: &Args) -> Result<(), CmError> {
     let Args { verbose, debug, own_qp, .. } = *args;
     let manner = Manner { verbose, debug, own_qp };
     let events = EventChannel::new()?;
@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args) -> Result<(), RpingError> {
 }
 
 /// The next client. Its events go to a channel of its own.
-fn request(events: &EventChannel) -> Result<(CmId, EventChannel), RpingError> {
+fn request(events: &EventChannel) -> Result<(CmId, EventChannel), CmError> {
     loop {
         let event = events.get()?;
         if event.event() == EventType::ConnectRequest {
@@ -51,7 +51,7 @@ fn request(events: &EventChannel) -> Result<(CmId, EventChannel), RpingError> {
     }
 }
 
-fn serve((id, events): (CmId, EventChannel), manner: Manner) -> Result<(), RpingError> {
+fn serve((id, events): (CmId, EventChannel), manner: Manner) -> Result<(), CmError> {
     let mut end = End::new(id, events, manner.own_qp)?;
     end.make_ready()?;
     end.id.accept(&conn_param(&end))?;
@@ -64,19 +64,19 @@ fn serve((id, events): (CmId, EventChannel), manner: Manner) -> Result<(), Rping
     end.id.disconnect()?;
     end.id.destroy();
     match played {
-        Err(RpingError::Disconnected) => Ok(()),
+        Err(CmError::Disconnected) => Ok(()),
         other => other,
     }
 }
 
-fn play(end: &mut End, verbose: bool) -> Result<(), RpingError> {
+fn play(end: &mut End, verbose: bool) -> Result<(), CmError> {
     /// Go on: what it says means nothing.
     const GO_ON: Info = Info { addr: 0, rkey: 0, size: 0 };
     loop {
         let source = end.receive()?;
         let len = source.size as usize;
         if len > SIZE_MAX {
-            return Err(RpingError::TooLong { wanted: source.size, most: SIZE_MAX });
+            return Err(CmError::TooLong { wanted: source.size, most: SIZE_MAX });
         }
         end.read(source)?;
         let mut data = vec![0; len];

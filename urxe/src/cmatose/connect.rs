@@ -1,0 +1,104 @@
+//! Making connections, of both sides, and ending them.
+
+use ibverbs_api::QpType;
+use rdma_cm::{CmId, ConnParam, EventChannel, EventType, RejReason};
+
+use super::args::Args;
+use crate::cm::{AT_ONCE, CmError, Node, unexpected};
+
+/// What a connection of `ucmatose` asks for: nothing that is missing at the peer is waited for, since all
+/// receives are posted before.
+fn conn_param() -> ConnParam {
+    ConnParam { retry_count: 5, rnr_retry_count: 0, ..ConnParam::default() }
+}
+
+/// Takes events until all connections are there, and gives their ends. A client begins each by `start`.
+pub(super) fn connect_all(
+    args: &Args,
+    events: &EventChannel,
+    mut start: impl FnMut() -> Result<(), CmError>,
+) -> Result<Vec<Node>, CmError> {
+    let count = args.connections as usize;
+    let mut to_start = 0..count;
+    to_start.by_ref().take(AT_ONCE).try_for_each(|_| start())?;
+    let (mut nodes, mut established) = (Vec::new(), 0);
+    while established < count {
+        let event = events.get()?;
+        let id = event.id();
+        match event.event() {
+            EventType::AddrResolved => {
+                set_options(args, id);
+                id.resolve_route()?;
+            }
+            EventType::RouteResolved => {
+                nodes.push(node(args, id, nodes.len())?);
+                id.connect(&conn_param())?;
+            }
+            EventType::ConnectRequest if nodes.len() == count => {
+                id.reject(&[], RejReason::CONSUMER_DEFINED)?;
+            }
+            EventType::ConnectRequest => {
+                nodes.push(node(args, id, nodes.len())?);
+                id.accept(&conn_param())?;
+            }
+            EventType::Established => {
+                established += 1;
+                to_start.next().map_or(Ok(()), |_| start())?;
+            }
+            _ => return Err(unexpected(&event, EventType::Established)),
+        }
+    }
+    Ok(nodes)
+}
+
+/// Sets what the arguments say of an identifier, of a listener or one that will connect.
+pub(super) fn set_options(args: &Args, id: &CmId) {
+    if let Some(tos) = args.tos {
+        id.set_service_type(tos);
+    }
+    if let Some(timeout) = args.ack_timeout {
+        id.set_ack_timeout(timeout);
+    }
+}
+
+fn node(args: &Args, id: &CmId, number: usize) -> Result<Node, CmError> {
+    Node::new(id.clone(), QpType::Rc, args.messages(), number)
+}
+
+/// The channel of the connections' ends: with `-m` another one.
+pub(super) fn channel_of_ends(
+    args: &Args,
+    events: EventChannel,
+    nodes: &[Node],
+) -> Result<EventChannel, CmError> {
+    if !args.migrate {
+        return Ok(events);
+    }
+    let other = EventChannel::new()?;
+    nodes.iter().for_each(|node| node.id.migrate(&other));
+    Ok(other)
+}
+
+/// Waits until all connections have ended, and agrees to each. `to_end` are those that we end.
+pub(super) fn wait_for_ends(
+    events: &EventChannel,
+    count: usize,
+    to_end: &[Node],
+) -> Result<(), CmError> {
+    let mut to_end = to_end.iter();
+    to_end.by_ref().take(AT_ONCE).try_for_each(|node| node.id.disconnect())?;
+    let mut ended = 0;
+    while ended < count {
+        let event = events.get()?;
+        match event.event() {
+            EventType::Disconnected => {
+                event.id().disconnect()?;
+                ended += 1;
+                to_end.next().map_or(Ok(()), |node| node.id.disconnect())?;
+            }
+            EventType::TimewaitExit => {}
+            _ => return Err(unexpected(&event, EventType::Disconnected)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! The side that asks where to send to, and sends first.
+
+use rdma_cm::{CmId, EventChannel};
+
+use super::PATIENCE;
+use super::args::{Args, PORT};
+use super::connect::find_all;
+use crate::cm::{CmError, Expected, HEAD, none_expected, pattern, resolve_pair};
+
+/// Finds the server's queue pairs, and sends messages to and fro.
+pub(super) fn run(args: &Args) -> Result<String, CmError> {
+    let server = args.server.as_deref().unwrap_or_default();
+    let (source, server) = resolve_pair(server, args.bind.as_deref(), PORT, args.format)?;
+    let events = EventChannel::new()?;
+    // The event that comes of it has the identifier.
+    let start = || {
+        let id = CmId::create(&events, args.port_space());
+        id.resolve_addr(source, server).map_err(CmError::from)
+    };
+    let mut paths = find_all(args, &events, start)?;
+    for (number, path) in paths.iter_mut().enumerate() {
+        path.node.expected = Some(expected(number, args.size));
+        if let Some(peer) = path.peer {
+            path.node.send(peer)?;
+        }
+    }
+    for path in &mut paths {
+        path.node.complete_sends(&events, &mut none_expected)?;
+        path.node.receive_all(&events, &mut none_expected, Some(PATIENCE))?;
+    }
+    Ok(args.outcome())
+}
+
+/// What comes back of a message: first the 40 bytes that stood before it, which we do not know, and then
+/// its beginning.
+fn expected(number: usize, size: u32) -> Expected {
+    let mut data = pattern(number, size);
+    let from = data.len().min(HEAD);
+    data.truncate(data.len() - from);
+    Expected { from, data }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_of_a_message_comes_back() {
+        let all = pattern(3, 100);
+        assert_eq!(expected(3, 100), Expected { from: 40, data: all[..60].to_vec() });
+        assert_eq!(expected(3, 10), Expected { from: 10, data: vec![] });
+    }
+}
