@@ -1,116 +1,91 @@
-//! The programs of the connection manager between two hosts, which are namespaces, and on one.
+//! Connections between processes that share an address.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use testkit::binary::urxe_binary;
-use testkit::netns::{Joined, Namespace, Side, VethOptions, with_namespaces};
-use testkit::process::{Finished, Running};
+use testkit::netns::{Namespace, with_namespaces};
+use testkit::process::Running;
 
-/// For a server to listen.
-const START_LIMIT: Duration = Duration::from_secs(20);
-/// For both ends, on a machine that does other things too.
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn start(namespace: &Namespace, program: &str, arguments: &str) -> Running {
-    let mut command = namespace.command(urxe_binary());
-    command.arg(program).args(arguments.split_whitespace());
-    for variable in ["URXE_FAULTS", "URXE_PCAP", "URXE_GSO", "URXE_LINK"] {
-        command.env_remove(variable);
-    }
-    Running::start(program, &mut command).unwrap()
+fn member(namespace: &Namespace, words: &str) -> Running {
+    let mut command = namespace.command(env!("CARGO_BIN_EXE_cm-member"));
+    Running::start(words, command.args(words.split(' '))).unwrap()
 }
 
-/// Plays in `hosts` (of the client, and of the server): what each end printed.
-fn play(
-    hosts: (&Namespace, &Namespace),
-    program: &str,
-    client: &str,
-    server: &str,
-) -> [Finished; 2] {
-    let mut server = start(hosts.1, program, server);
-    server.wait_for_text("waiting at", START_LIMIT).unwrap();
-    let client = start(hosts.0, program, client).wait(LIMIT).unwrap();
-    [client, server.wait(LIMIT).unwrap()]
+/// One that listens; dropping it kills it with SIGKILL.
+fn listener(namespace: &Namespace, how: &str, port: u16) -> Running {
+    let mut member = member(namespace, &format!("{how} {port}"));
+    member.wait_for_text("listening", LIMIT).unwrap();
+    member
 }
 
-/// Plays, and expects both ends to end well.
-#[track_caller]
-fn play_well(hosts: (&Namespace, &Namespace), program: &str, client: &str, server: &str) {
-    for end in play(hosts, program, client, server) {
-        assert!(end.status.success(), "{program} {client}: {end}");
-        assert!(end.stdout.contains("messages of"), "{end}");
-    }
-}
-
-/// One and many at once, over IPv4 and IPv6.
-fn play_all(program: &str, options: &[&str]) {
-    let joined = Joined::new(VethOptions::default()).unwrap();
-    for host in Side::Right.addresses() {
-        for options in options {
-            let client = format!("-s {host} {options}");
-            let server = format!("-b {host} {options}");
-            play_well((&joined.left, &joined.right), program, &client, &server);
-        }
-    }
-    let [ipv4, _] = Side::Right.addresses();
-    let client = format!("-s {ipv4} -c 200");
-    play_well((&joined.right, &joined.right), program, &client, "-c 200");
+/// Makes so many connections to a port.
+fn ask(namespace: &Namespace, port: u16, count: usize) {
+    let words = format!("ask {port} {count}");
+    let finished = member(namespace, &words).wait(LIMIT).unwrap().success().unwrap();
+    assert!(finished.stdout.contains(&format!("done {count}")), "{}", finished.stdout);
 }
 
 #[test]
-fn cmatose_makes_one_and_many_connections() {
-    with_namespaces("cmatose_makes_one_and_many_connections", || {
-        play_all(
-            "cmatose",
-            &["", "-c 200", "-c 5 -m -P ib -a 16", "-S 100000 -C 5 -t 8", "-C 0 -c 3"],
-        );
+fn two_processes_serve_one_address_and_others_find_both() {
+    with_namespaces("two_processes_serve_one_address_and_others_find_both", || {
+        let namespace = Namespace::new("cm").unwrap();
+        let _first = listener(&namespace, "serve", 7001);
+        let _second = listener(&namespace, "serve", 7002);
+        for _ in 0..3 {
+            ask(&namespace, 7001, 10);
+            ask(&namespace, 7002, 10);
+        }
+        // At once, too.
+        let words = ["ask 7001 20", "ask 7002 20", "ask 7001 20", "ask 7002 20"];
+        let all: Vec<_> = words.iter().map(|words| member(&namespace, words)).collect();
+        for asking in all {
+            asking.wait(LIMIT).unwrap().success().unwrap();
+        }
     });
 }
 
 #[test]
-fn udaddy_finds_one_and_many_queue_pairs() {
-    with_namespaces("udaddy_finds_one_and_many_queue_pairs", || {
-        play_all("udaddy", &["", "-c 200", "-S 1024 -t 8", "-p 0x0002 -S 10", "-C 0 -c 3"]);
+fn a_port_that_another_process_serves_is_taken() {
+    with_namespaces("a_port_that_another_process_serves_is_taken", || {
+        let namespace = Namespace::new("cm").unwrap();
+        let _first = listener(&namespace, "serve", 7001);
+        member(&namespace, "serve 7001").wait_for_text("taken 98", LIMIT).unwrap();
+        ask(&namespace, 7001, 1);
     });
 }
 
 #[test]
-fn ends_that_do_not_agree_say_so() {
-    with_namespaces("ends_that_do_not_agree_say_so", || {
-        let joined = Joined::new(VethOptions::default()).unwrap();
-        let hosts = (&joined.left, &joined.right);
-        let [ipv4, _] = Side::Right.addresses();
-        for (program, size, server_size) in [("cmatose", 60, 50), ("udaddy", 50, 60)] {
-            // Whoever receives first finds it.
-            let mut server = start(hosts.1, program, &format!("-S {server_size}"));
-            server.wait_for_text("waiting at", START_LIMIT).unwrap();
-            let mut client = start(hosts.0, program, &format!("-s {ipv4} -S {size}"));
-            let finder = if program == "cmatose" { &mut client } else { &mut server };
-            finder.wait_for_text("use the same -S at both ends", LIMIT).unwrap();
+fn a_listener_that_is_killed_is_replaced_at_once() {
+    with_namespaces("a_listener_that_is_killed_is_replaced_at_once", || {
+        let namespace = Namespace::new("cm").unwrap();
+        // Somebody else stays on the address all the time.
+        let _other = listener(&namespace, "serve", 7002);
+        for _ in 0..5 {
+            let first = listener(&namespace, "serve", 7001);
+            ask(&namespace, 7001, 2);
+            drop(first);
+            let start = Instant::now();
+            let _second = listener(&namespace, "serve", 7001);
+            ask(&namespace, 7001, 2);
+            // A message is sent again after 4.6 s: none was lost.
+            assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
         }
-        // Datagrams have the length of a packet.
-        let client = start(hosts.0, "udaddy", &format!("-s {ipv4} -S 1025")).wait(LIMIT).unwrap();
-        assert!(client.stderr.contains("1025 bytes are too long for datagrams: 1024"), "{client}");
+        ask(&namespace, 7002, 2);
     });
 }
 
 #[test]
-fn more_clients_than_a_server_wants_are_refused() {
-    with_namespaces("more_clients_than_a_server_wants_are_refused", || {
-        let joined = Joined::new(VethOptions::default()).unwrap();
-        let [ipv4, _] = Side::Right.addresses();
-        let client = format!("-s {ipv4} -c 3");
-        for (program, refusal) in
-            [("cmatose", "the server has refused: "), ("udaddy", "has refused: 2 (rejected)")]
-        {
-            let mut server = start(&joined.right, program, "-c 2");
-            server.wait_for_text("waiting at", START_LIMIT).unwrap();
-            let client = start(&joined.left, program, &client).wait(LIMIT).unwrap();
-            assert!(client.stderr.contains(refusal), "{client}");
-            assert_eq!(client.status.code(), Some(1), "{client}");
-            // The others have ended as well: nobody waits for an answer that does not come.
-            assert!(client.elapsed < Duration::from_secs(4), "{client}");
-        }
+fn a_request_outlives_the_listener_that_was_killed_with_it() {
+    with_namespaces("a_request_outlives_the_listener_that_was_killed_with_it", || {
+        let namespace = Namespace::new("cm").unwrap();
+        let mut silent = listener(&namespace, "hold", 7001);
+        let asking = member(&namespace, "ask 7001 1");
+        silent.wait_for_text("held", LIMIT).unwrap();
+        drop(silent);
+        // The request comes again after 4.6 s, and finds the successor.
+        let _second = listener(&namespace, "serve", 7001);
+        asking.wait(LIMIT).unwrap().success().unwrap();
     });
 }
