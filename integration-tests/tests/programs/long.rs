@@ -13,8 +13,6 @@ const SIZES: [u32; 9] = [1, 2, 64, 1023, 1024, 1025, 4096, 65_536, 1_048_576];
 const MTUS: [&str; 5] = ["256", "512", "1024", "2048", "4096"];
 /// The largest UD message, which is the MTU: of loopback, and of an interface with 1500.
 const DATAGRAM_MAX: (u32, u32) = (4096, 1024);
-/// Of UC, the largest message for which a receive buffer of the default size is sure to have room.
-const UNRELIABLE_MAX: u32 = 65_536;
 
 fn run(test: &str, programs: &[&str], rows: &[Row]) {
     with_namespaces(&format!("long::{test}"), || {
@@ -44,10 +42,7 @@ fn ping_pongs_with_every_size_and_mtu() {
                 rows.push(each("ibv_rc_pingpong", format!("-c {options}")));
                 rows.push(each("ibv_xsrq_pingpong", options.clone()));
                 rows.push(each("ibv_srq_pingpong", format!("-c {options}")));
-                if size <= UNRELIABLE_MAX {
-                    let few = format!("-c -s {size} -n 20 -m {mtu}{events}");
-                    rows.push(each("ibv_uc_pingpong", few));
-                }
+                rows.push(each("ibv_uc_pingpong", format!("-c {options}")));
             }
             if size <= DATAGRAM_MAX.0 {
                 let mut row = each("ibv_ud_pingpong", format!("-c -s {size} -n 100{events}"));
@@ -129,7 +124,7 @@ fn perftest_over_rc_with_every_option_and_size() {
     run("perftest_over_rc_with_every_option_and_size", &programs, &rows);
 }
 
-/// What is lost is waited for without end: no more is sent than the receiver has room for.
+/// What is lost is waited for without end.
 #[test]
 #[ignore = "takes minutes"]
 fn perftest_over_uc_and_ud_with_every_option() {
@@ -137,10 +132,10 @@ fn perftest_over_uc_and_ud_with_every_option() {
     let mut rows = Vec::new();
     for option in OPTIONS {
         for program in programs {
-            for size in ["-n 10 -s 2", "-n 10 -s 4096"] {
+            for size in ["-n 100 -s 2", "-n 100 -s 65536"] {
                 rows.extend(perftest_row(program, "UC", size, option));
             }
-            for size in ["-n 10 -s 2", "-n 10 -s 1024"] {
+            for size in ["-n 100 -s 2", "-n 100 -s 1024"] {
                 let sends = program.starts_with("ib_send");
                 rows.extend(perftest_row(program, "UD", size, option).filter(|_| sends));
             }
