@@ -14,6 +14,7 @@ mod cmatose;
 mod devices;
 mod dump;
 mod gids;
+mod mckey;
 mod perf;
 mod pingpong;
 mod rping;
@@ -44,6 +45,8 @@ enum Command {
     Dump(dump::Args),
     /// Show the GID tables of the devices, what holes mean, and which entry to take; or follow them.
     Gids(gids::Args),
+    /// Join a multicast group, and send or receive messages; alone, or with mckey.
+    Mckey(mckey::Args),
     /// Measure bandwidth, latency and message rate, beside what sockets carry without RDMA.
     Perf(perf::Args),
     /// Send messages to and fro, check them, and time them; alone, or with ibv_rc_pingpong.
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Gids(args) => gids::run(&args),
+        Command::Mckey(args) => mckey::run(&args),
         Command::Perf(args) => perf::run(&args),
         Command::Pingpong(args) => pingpong::run(&args),
         Command::Rping(args) => rping::run(&args),

@@ -78,6 +78,8 @@ pub(crate) enum CmError {
          -c, -C and -S the same at both ends?"
     )]
     Lost { came: u32, wanted: u32, seconds: u64 },
+    #[error("-l: the device cannot keep messages from other receivers of this host: leave it out")]
+    Loopback,
     #[error("a message came without the number of its queue pair: the peer is no udaddy")]
     NoSender,
     #[error("message {0} came with other data")]

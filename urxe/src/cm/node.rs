@@ -1,18 +1,19 @@
 //! One end of a connection, or of a datagram path.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ibverbs_api::{
-    AccessFlags, DmaBuf, MemoryRegion, ProtectionDomain, QpInit, QpType, QueuePair, RecvWr,
+    AccessFlags, DmaBuf, MemoryRegion, ProtectionDomain, QpInit, QpType, Qpn, QueuePair, RecvWr,
     SendData, SendFlags, SendOp, SendWr, Sge, WcOpcode, WcStatus, WorkCompletion,
 };
-use rdma_cm::{CmId, Event, EventChannel};
+use rdma_cm::{CmId, EventChannel};
 
 use super::error::CmError;
 use super::inbox::{HEAD, Inbox};
-use super::owned::Owned;
 use super::queue::{Queue, work_failed};
+use super::told::Told;
 
 /// How many messages go each way, and how long they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,20 +30,22 @@ pub(crate) struct Expected {
 }
 
 /// What to do with an event that comes while messages are waited for.
-pub(crate) type OnEvent<'a> = dyn FnMut(&Event) -> Result<(), CmError> + 'a;
+pub(crate) type OnEvent<'a> = dyn FnMut(&Told) -> Result<(), CmError> + 'a;
 
 /// One end, with its queue pair and its messages, which all have the same data.
 pub(crate) struct Node {
-    pub(crate) id: Owned,
+    pub(crate) id: CmId,
     pub(crate) qp: Arc<QueuePair>,
     pub(crate) pd: ProtectionDomain,
     queue: Queue,
     inbox: Inbox,
     outbox: MemoryRegion,
     messages: Messages,
-    /// What has to come. Where nobody says, the first message does: those of the C programs all have
-    /// the same data too.
+    /// What has to come.
     pub(crate) expected: Option<Expected>,
+    /// Where nobody says, the first message of a sender does: those of the C programs all have the same
+    /// data too.
+    heard: HashMap<Qpn, Expected>,
     /// The first message that came.
     first: Option<WorkCompletion>,
     received: u32,
@@ -82,10 +85,21 @@ impl Node {
         let outbox = DmaBuf::zeroed((messages.size as usize).max(1));
         let outbox = pd.register(outbox, AccessFlags::LOCAL_WRITE)?;
         outbox.buffer().write_at(0, &pattern(number, messages.size))?;
-        let (expected, first, received, sent) = (None, None, 0, 0);
-        let id = Owned::new(id);
-        let node =
-            Self { id, qp, pd, queue, inbox, outbox, messages, expected, first, received, sent };
+        let (expected, heard, first, received, sent) = (None, HashMap::new(), None, 0, 0);
+        let node = Self {
+            id,
+            qp,
+            pd,
+            queue,
+            inbox,
+            outbox,
+            messages,
+            expected,
+            heard,
+            first,
+            received,
+            sent,
+        };
         for number in 0..u64::from(messages.count) {
             let sges = [node.inbox.sge(number)];
             node.qp.post_recv(RecvWr { wr_id: number, sges: &sges })?;
@@ -122,7 +136,18 @@ impl Node {
         on_event: &mut OnEvent<'_>,
         limit: Option<Duration>,
     ) -> Result<(), CmError> {
-        while self.received < self.messages.count {
+        self.receive(self.messages.count, events, on_event, limit)
+    }
+
+    /// Likewise, until `count` of them have come in all.
+    pub(crate) fn receive(
+        &mut self,
+        count: u32,
+        events: &EventChannel,
+        on_event: &mut OnEvent<'_>,
+        limit: Option<Duration>,
+    ) -> Result<(), CmError> {
+        while self.received < count {
             self.progress(events, on_event, limit)?;
         }
         Ok(())
@@ -157,8 +182,8 @@ impl Node {
         limit: Option<Duration>,
     ) -> Result<(), CmError> {
         let mut completions = Vec::new();
-        if let Some(event) = self.queue.wait(events, limit, &mut completions)? {
-            return on_event(&event);
+        if let Some(told) = self.queue.wait(events, limit, &mut completions)? {
+            return on_event(&told);
         }
         if let (true, Some(limit)) = (completions.is_empty(), limit) {
             let (came, wanted) = (self.received, self.messages.count);
@@ -182,8 +207,11 @@ impl Node {
             return Err(CmError::Message { bytes, wanted: self.messages.size });
         }
         let data = self.inbox.read(completion.wr_id, head)?;
-        let expected =
-            self.expected.get_or_insert_with(|| Expected { from: 0, data: data.clone() });
+        let like_first = || Expected { from: 0, data: data.clone() };
+        let expected = match &self.expected {
+            Some(expected) => expected,
+            None => self.heard.entry(completion.source_qpn).or_insert_with(like_first),
+        };
         if data.get(expected.from..) != Some(&expected.data[..]) {
             return Err(CmError::Data(completion.wr_id));
         }

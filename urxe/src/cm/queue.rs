@@ -4,10 +4,11 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use ibverbs_api::{CompletionChannel, CompletionQueue, Context, WcStatus, WorkCompletion};
-use rdma_cm::{Event, EventChannel, EventType};
+use rdma_cm::{EventChannel, EventType};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::error::CmError;
+use super::told::Told;
 
 /// Completions that are taken at a time.
 const BATCH: usize = 16;
@@ -38,7 +39,7 @@ impl Queue {
         events: &EventChannel,
         limit: Option<Duration>,
         to: &mut Vec<WorkCompletion>,
-    ) -> Result<Option<Event>, CmError> {
+    ) -> Result<Option<Told>, CmError> {
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         to.clear();
         loop {
@@ -46,7 +47,7 @@ impl Queue {
                 return Ok(None);
             }
             if let Some(event) = events.take() {
-                return Ok(Some(event));
+                return Ok(Some(event.into()));
             }
             self.cq.req_notify(false);
             if self.cq.poll(BATCH, to) > 0 {

@@ -5,21 +5,23 @@ use rdma_cm::{CmId, EventChannel};
 
 use super::args::Args;
 use super::connect::{channel_of_ends, connect_all, wait_for_ends};
-use crate::cm::{CmError, none_expected, resolve_pair};
+use crate::cm::{CmError, Told, resolve_pair};
 
 /// Connects, plays, and waits until the server ends the connections.
 pub(super) fn run(args: &Args) -> Result<String, CmError> {
     let server = args.server.as_deref().unwrap_or_default();
     let (source, server) = resolve_pair(server, args.bind.as_deref(), args.port, args.format)?;
     let events = EventChannel::new()?;
-    // The event that comes of it has the identifier.
+    let mut ids = Vec::new();
     let start = || {
         let id = CmId::create(&events, args.port_space());
-        id.resolve_addr(source, server).map_err(CmError::from)
+        id.resolve_addr(source, server)?;
+        ids.push(id);
+        Ok(())
     };
     let mut nodes = connect_all(args, &events, start)?;
     for node in &mut nodes {
-        node.receive_all(&events, &mut none_expected, None)?;
+        node.receive_all(&events, &mut Told::none_expected, None)?;
     }
     // Only now, as ucmatose does: its server first waits until all that it has sent is complete.
     for node in &nodes {

@@ -4,7 +4,7 @@ use ibverbs_api::QpType;
 use rdma_cm::{CmId, ConnParam, EventChannel, EventType, RejReason};
 
 use super::args::Args;
-use crate::cm::{AT_ONCE, CmError, Node, unexpected};
+use crate::cm::{AT_ONCE, CmError, Node, Told};
 
 /// What a connection of `ucmatose` asks for: nothing that is missing at the peer is waited for, since all
 /// receives are posted before.
@@ -23,9 +23,9 @@ pub(super) fn connect_all(
     to_start.by_ref().take(AT_ONCE).try_for_each(|_| start())?;
     let (mut nodes, mut established) = (Vec::new(), 0);
     while established < count {
-        let event = events.get()?;
-        let id = event.id();
-        match event.event() {
+        let told = Told::next(events)?;
+        let id = &told.id;
+        match told.event {
             EventType::AddrResolved => {
                 set_options(args, id);
                 id.resolve_route()?;
@@ -45,7 +45,7 @@ pub(super) fn connect_all(
                 established += 1;
                 to_start.next().map_or(Ok(()), |_| start())?;
             }
-            _ => return Err(unexpected(&event, EventType::Established)),
+            _ => return Err(told.unexpected(EventType::Established)),
         }
     }
     Ok(nodes)
@@ -89,15 +89,15 @@ pub(super) fn wait_for_ends(
     to_end.by_ref().take(AT_ONCE).try_for_each(|node| node.id.disconnect())?;
     let mut ended = 0;
     while ended < count {
-        let event = events.get()?;
-        match event.event() {
+        let told = Told::next(events)?;
+        match told.event {
             EventType::Disconnected => {
-                event.id().disconnect()?;
+                told.id.disconnect()?;
                 ended += 1;
                 to_end.next().map_or(Ok(()), |node| node.id.disconnect())?;
             }
             EventType::TimewaitExit => {}
-            _ => return Err(unexpected(&event, EventType::Disconnected)),
+            _ => return Err(told.unexpected(EventType::Disconnected)),
         }
     }
     Ok(())

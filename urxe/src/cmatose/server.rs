@@ -5,12 +5,12 @@ use rdma_cm::{CmId, EventChannel};
 
 use super::args::Args;
 use super::connect::{channel_of_ends, connect_all, set_options, wait_for_ends};
-use crate::cm::{CmError, Expected, Owned, none_expected, pattern, wildcard};
+use crate::cm::{CmError, Expected, Told, pattern, wildcard};
 
 /// Waits for clients, plays, and ends the connections.
 pub(super) fn run(args: &Args) -> Result<String, CmError> {
     let events = EventChannel::new()?;
-    let listener = Owned::new(CmId::create(&events, args.port_space()));
+    let listener = CmId::create(&events, args.port_space());
     set_options(args, &listener);
     let address = wildcard(args.bind.as_deref(), args.port, args.format)?;
     listener.bind_addr(address)?;
@@ -25,8 +25,8 @@ pub(super) fn run(args: &Args) -> Result<String, CmError> {
         node.send(SendOp::Send { imm: None })?;
     }
     for node in &mut nodes {
-        node.complete_sends(&events, &mut none_expected)?;
-        node.receive_all(&events, &mut none_expected, None)?;
+        node.complete_sends(&events, &mut Told::none_expected)?;
+        node.receive_all(&events, &mut Told::none_expected, None)?;
     }
     let events = channel_of_ends(args, events, &nodes)?;
     wait_for_ends(&events, nodes.len(), &nodes)?;

@@ -5,16 +5,16 @@ use rdma_cm::{CmId, EventChannel, EventType, PortSpace};
 use super::args::Args;
 use super::end::{End, conn_param, info};
 use super::pattern::{ping, text};
-use crate::cm::{CmError, expect};
+use crate::cm::{CmError, Told};
 
 /// Connects, and sends messages to and fro.
 pub(super) fn run(args: &Args) -> Result<(), CmError> {
     let events = EventChannel::new()?;
     let id = CmId::create(&events, PortSpace::Tcp);
     id.resolve_addr(args.source_address()?, args.server_address()?)?;
-    expect(&events, EventType::AddrResolved)?;
+    Told::expect(&events, EventType::AddrResolved)?;
     id.resolve_route()?;
-    expect(&events, EventType::RouteResolved)?;
+    Told::expect(&events, EventType::RouteResolved)?;
     let mut end = End::new(id, events, args.own_qp)?;
     end.id.connect(&conn_param(&end))?;
     if args.own_qp {

@@ -10,7 +10,7 @@ use rdma_cm::{CmId, ConnParam, EventChannel, EventType};
 
 use super::args::SIZE_MAX;
 use super::info::{INFO_LEN, Info};
-use crate::cm::{CmError, Queue, expect, unexpected, work_failed};
+use crate::cm::{CmError, Queue, Told, work_failed};
 
 /// Requests under way at most, as `rping` has it.
 const SEND_DEPTH: u32 = 16;
@@ -147,8 +147,8 @@ impl End {
     /// Takes completions, and sleeps until there are some.
     fn progress(&mut self) -> Result<(), CmError> {
         let mut completions = Vec::new();
-        if let Some(event) = self.queue.wait(&self.events, None, &mut completions)? {
-            return Err(unexpected(&event, EventType::Disconnected));
+        if let Some(told) = self.queue.wait(&self.events, None, &mut completions)? {
+            return told.none_expected();
         }
         for wc in &completions {
             match (wc.status, wc.opcode) {
@@ -166,7 +166,7 @@ impl End {
 
     /// Waits for an event, which has to be `wanted`.
     pub(super) fn expect(&self, wanted: EventType) -> Result<(), CmError> {
-        expect(&self.events, wanted).map(drop)
+        Told::expect(&self.events, wanted).map(drop)
     }
 }
 

@@ -5,17 +5,19 @@ use rdma_cm::{CmId, EventChannel};
 use super::PATIENCE;
 use super::args::{Args, PORT};
 use super::connect::find_all;
-use crate::cm::{CmError, Expected, HEAD, none_expected, pattern, resolve_pair};
+use crate::cm::{CmError, Expected, HEAD, Told, pattern, resolve_pair};
 
 /// Finds the server's queue pairs, and sends messages to and fro.
 pub(super) fn run(args: &Args) -> Result<String, CmError> {
     let server = args.server.as_deref().unwrap_or_default();
     let (source, server) = resolve_pair(server, args.bind.as_deref(), PORT, args.format)?;
     let events = EventChannel::new()?;
-    // The event that comes of it has the identifier.
+    let mut ids = Vec::new();
     let start = || {
         let id = CmId::create(&events, args.port_space());
-        id.resolve_addr(source, server).map_err(CmError::from)
+        id.resolve_addr(source, server)?;
+        ids.push(id);
+        Ok(())
     };
     let mut paths = find_all(args, &events, start)?;
     for (number, path) in paths.iter_mut().enumerate() {
@@ -25,8 +27,8 @@ pub(super) fn run(args: &Args) -> Result<String, CmError> {
         }
     }
     for path in &mut paths {
-        path.node.complete_sends(&events, &mut none_expected)?;
-        path.node.receive_all(&events, &mut none_expected, Some(PATIENCE))?;
+        path.node.complete_sends(&events, &mut Told::none_expected)?;
+        path.node.receive_all(&events, &mut Told::none_expected, Some(PATIENCE))?;
     }
     Ok(args.outcome())
 }

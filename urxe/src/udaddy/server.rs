@@ -1,23 +1,23 @@
 //! The side that is asked, and answers each message.
 
 use ibverbs_api::{QKey, Qpn, WcFlags};
-use rdma_cm::{CmId, Event, EventChannel};
+use rdma_cm::{CmId, EventChannel};
 
 use super::PATIENCE;
 use super::args::{Args, PORT};
-use super::connect::{Path, serve_all};
-use crate::cm::{CmError, Owned, wildcard};
+use super::connect::serve_all;
+use crate::cm::{CmError, Path, Told, wildcard};
 
 /// Waits for clients, and sends back what they send.
 pub(super) fn run(args: &Args) -> Result<String, CmError> {
     let events = EventChannel::new()?;
-    let listener = Owned::new(CmId::create(&events, args.port_space()));
+    let listener = CmId::create(&events, args.port_space());
     let address = wildcard(args.bind.as_deref(), PORT, args.format)?;
     listener.bind_addr(address)?;
     listener.listen(0)?;
     eprintln!("waiting at {address} for {} requests", args.connections);
     let (mut paths, answers) = serve_all(args, &events)?;
-    let mut on_event = |event: &Event| answers.on_event(event);
+    let mut on_event = |told: &Told| answers.on_event(told);
     for path in &mut paths {
         path.node.receive_all(&events, &mut on_event, Some(PATIENCE))?;
         find_peer(path)?;
