@@ -9,11 +9,11 @@ pub struct ConnParam {
     /// The program's own data: 56 bytes at most in a request (180 for datagrams), 196 in an
     /// acceptance (136). In an event it is filled up with zeros.
     pub private_data: Vec<u8>,
-    /// READs and atomics of the other side that this side serves at once. In an event: those that
-    /// the receiver of the event should serve.
+    /// READs and atomics of the other side that this side serves at once, or
+    /// [`Self::AS_MANY_AS_CAN_BE`]. In an event: those that the receiver of the event should serve.
     pub responder_resources: u8,
-    /// READs and atomics that this side has under way at once. In an event: those that the receiver
-    /// of the event may have.
+    /// READs and atomics that this side has under way at once, or [`Self::AS_MANY_AS_CAN_BE`]. In an
+    /// event: those that the receiver of the event may have.
     pub initiator_depth: u8,
     /// Whether there is end-to-end flow control.
     pub flow_control: bool,
@@ -25,6 +25,12 @@ pub struct ConnParam {
     pub srq: bool,
     /// The queue pair; not used where the identifier has one.
     pub qpn: Qpn,
+}
+
+impl ConnParam {
+    /// As many READs and atomics as there can be: what the device can do, and in an acceptance what
+    /// the peer asks for (C: `RDMA_MAX_RESP_RES`, `RDMA_MAX_INIT_DEPTH`).
+    pub const AS_MANY_AS_CAN_BE: u8 = 0xff;
 }
 
 impl Default for ConnParam {

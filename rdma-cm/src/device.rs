@@ -117,7 +117,9 @@ impl CmDevice {
         // It has no errors at present.
         let entries = self.context.query_gid_table().unwrap_or_default();
         let mut addresses = Vec::new();
-        for ip in entries.iter().filter(|entry| entry.owned).map(|entry| entry.gid.to_ip()) {
+        let port = u32::from(crate::gsi::PORT);
+        let own = entries.iter().filter(|entry| entry.owned && entry.port_num == port);
+        for ip in own.map(|entry| entry.gid.to_ip()) {
             if !addresses.contains(&ip) {
                 addresses.push(ip);
             }

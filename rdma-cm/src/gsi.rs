@@ -72,7 +72,12 @@ impl Gsi {
 
     /// The entry of an address, as the table is now: addresses come and go.
     pub(crate) fn gid_entry(&self, gid: Gid) -> Option<GidEntry> {
-        let find = |gid_type| self.context.find_gid(gid, gid_type);
+        // QP1 is of one port.
+        let find = |gid_type| {
+            let entry = self.context.find_gid(gid, gid_type);
+            entry.filter(|entry| entry.port_num == u32::from(PORT))
+        };
+        // Of both versions of RoCE the second, as Linux's connection manager does.
         find(GidType::RoceV2).or_else(|| find(GidType::RoceV1))
     }
 

@@ -4,13 +4,19 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::{Mutex, ReentrantMutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard, ReentrantMutexGuard};
 use rxe_wire::mad::cm::PortSpace;
 
 use crate::channel::EventChannel;
 use crate::event::Event;
 use crate::id::CmId;
+
+/// Handlers that run at once at most; more wait.
+const CREW_MAX: usize = 256;
+/// How long a thread waits for something to do.
+const CREW_STAYS: Duration = Duration::from_secs(5);
 
 /// What a handler wants to become of the identifier of its event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,9 +48,8 @@ pub struct HandlerLock<'a> {
 impl CmId {
     /// Makes an identifier whose events are told to `handler` (C: `rdma_create_id` of the kernel).
     ///
-    /// A thread of this library calls it, one event after the other and of all such identifiers, so
-    /// it must not wait for long.
-    /// It may use the identifier at will. Identifiers that stand for requests of a listener have
+    /// A thread of this library calls it, one event of the identifier after the other. It may wait,
+    /// and use the identifier at will; of other identifiers, other threads call the handlers. Identifiers that stand for requests of a listener have
     /// the listener's handler.
     ///
     /// # Errors
@@ -87,7 +92,7 @@ fn handler_channel() -> io::Result<EventChannel> {
 fn call_all(channel: &EventChannel) {
     loop {
         match channel.get() {
-            Ok(event) => call_or_hold(event),
+            Ok(event) => hand_over(event),
             Err(error) => {
                 tracing::error!(target: "rxe::cm", %error, "no events for handlers any more");
                 return;
@@ -96,45 +101,104 @@ fn call_all(channel: &EventChannel) {
     }
 }
 
-/// Events whose handler was locked when they came. A thread of their own waits with them, so that
-/// other identifiers go on.
+/// Events that the handler of one identifier is still to be told, in their order.
 #[derive(Debug, Default)]
-pub(crate) struct HeldUp {
+pub(crate) struct Untold {
+    /// A thread of the crew has them in its hands.
     has_thread: bool,
     events: VecDeque<Event>,
 }
 
-/// Calls the handler of an event, or has it called later if it is locked.
-fn call_or_hold(event: Event) {
+/// Has the handler of an event called by a thread of the crew, after all earlier events of the
+/// identifier.
+fn hand_over(event: Event) {
     let id = event.waited_by().clone();
-    let mut held_up = id.inner.held_up.lock();
-    if !held_up.has_thread
-        && let Some(_lock) = id.inner.handling.try_lock()
     {
-        drop(held_up);
-        return call(event);
+        let mut untold = id.inner.untold.lock();
+        untold.events.push_back(event);
+        if std::mem::replace(&mut untold.has_thread, true) {
+            return;
+        }
     }
-    held_up.events.push_back(event);
-    if held_up.has_thread {
-        return;
+    CREW.take_on(id);
+}
+
+/// Threads that call handlers: one for each identifier whose handler runs, since a handler may
+/// sleep, and others must not wait for it.
+struct Crew {
+    work: Mutex<Work>,
+    more: Condvar,
+}
+
+/// What a crew has to do.
+struct Work {
+    ids: VecDeque<CmId>,
+    /// Threads, and those of them that wait for something to do.
+    threads: usize,
+    idle: usize,
+    /// Whose threads they are: a child after fork has none.
+    process: u32,
+}
+
+static CREW: Crew = Crew {
+    work: Mutex::new(Work { ids: VecDeque::new(), threads: 0, idle: 0, process: 0 }),
+    more: Condvar::new(),
+};
+
+impl Crew {
+    fn take_on(&'static self, id: CmId) {
+        let mut work = self.work.lock();
+        let process = std::process::id();
+        if std::mem::replace(&mut work.process, process) != process {
+            (work.threads, work.idle) = (0, 0);
+        }
+        work.ids.push_back(id);
+        if work.idle >= work.ids.len() {
+            self.more.notify_one();
+        } else if work.threads < CREW_MAX {
+            let name = format!("cm handler {}", work.threads);
+            match std::thread::Builder::new().name(name).spawn(|| self.work()) {
+                Ok(_) => work.threads += 1,
+                Err(error) => {
+                    tracing::warn!(target: "rxe::cm", %error, "handlers wait for each other");
+                    if work.threads == 0 {
+                        let id = work.ids.pop_front();
+                        drop(work);
+                        id.iter().for_each(call_all_of);
+                    }
+                }
+            }
+        }
     }
-    held_up.has_thread = true;
-    drop(held_up);
-    let own = id.clone();
-    let name = "cm held up".to_owned();
-    if let Err(error) = std::thread::Builder::new().name(name).spawn(move || call_held_up(&own)) {
-        tracing::warn!(target: "rxe::cm", %error, "all handlers wait for one");
-        call_held_up(&id);
+
+    fn work(&self) {
+        let mut work = self.work.lock();
+        loop {
+            if let Some(id) = work.ids.pop_front() {
+                MutexGuard::unlocked(&mut work, || {
+                    call_all_of(&id);
+                    drop(id);
+                });
+                continue;
+            }
+            work.idle += 1;
+            let timeout = self.more.wait_for(&mut work, CREW_STAYS);
+            work.idle -= 1;
+            if timeout.timed_out() && work.ids.is_empty() {
+                work.threads -= 1;
+                return;
+            }
+        }
     }
 }
 
-/// Calls the handler of an identifier with all events that were held up, in their order.
-fn call_held_up(id: &CmId) {
+/// Calls the handler of an identifier with all events that it is to be told.
+fn call_all_of(id: &CmId) {
     loop {
         let event = {
-            let mut held_up = id.inner.held_up.lock();
-            let event = held_up.events.pop_front();
-            held_up.has_thread = event.is_some();
+            let mut untold = id.inner.untold.lock();
+            let event = untold.events.pop_front();
+            untold.has_thread = event.is_some();
             event
         };
         match event {

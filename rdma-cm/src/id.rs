@@ -26,7 +26,7 @@ use crate::device::CmDevice;
 use crate::engine::CmPath;
 use crate::event::News;
 use crate::event_type::EventType;
-use crate::handler::{Handler, HeldUp};
+use crate::handler::{Handler, Untold};
 pub use multicast::JoinState;
 pub use option::OptionLevel;
 pub use service::IbService;
@@ -68,7 +68,7 @@ pub(crate) struct IdInner {
     pub(crate) handler: Option<Handler>,
     /// Held while the handler is called.
     pub(crate) handling: ReentrantMutex<()>,
-    pub(crate) held_up: Mutex<HeldUp>,
+    pub(crate) untold: Mutex<Untold>,
 }
 
 impl CmId {
@@ -113,7 +113,7 @@ impl CmId {
             acknowledged: Condvar::new(),
             handler,
             handling: ReentrantMutex::new(()),
-            held_up: Mutex::default(),
+            untold: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -196,6 +196,11 @@ impl CmId {
     /// Its queue pair, if it has one (`id->qp`).
     pub fn qp(&self) -> Option<Arc<QueuePair>> {
         self.inner.state.lock().qp.clone()
+    }
+
+    /// What has been done with it, in words, for people.
+    pub fn state_name(&self) -> &'static str {
+        self.inner.state.lock().phase.name()
     }
 
     /// A number that tells it from all others of this process.

@@ -6,6 +6,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Weak};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use gid_table::InterfaceInfo;
@@ -19,6 +20,11 @@ use crate::error::BindError;
 use crate::id::{CmId, IdInner, IdNumber};
 use crate::ports::{EPHEMERAL, Ports, Sharing};
 use crate::watch::Watch;
+
+/// How long a device may take to have an address that its interface has, at most.
+const FOLLOWS: Duration = Duration::from_millis(200);
+/// The pause between two looks.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// What a process has. A child after fork begins anew: the devices are the parent's.
 #[derive(Default)]
@@ -112,6 +118,19 @@ fn list() -> Result<Vec<Device>, BindError> {
 
 /// The device whose interface has an address, opened.
 pub(crate) fn device_of(ip: IpAddr) -> Result<Arc<CmDevice>, BindError> {
+    let device = device_listed_with(ip)?;
+    // What the host has just got, the device has in a moment.
+    let deadline = Instant::now() + FOLLOWS;
+    while !device.owns(ip) {
+        if Instant::now() > deadline {
+            return Err(BindError::NoDevice(ip));
+        }
+        sleep(PAUSE);
+    }
+    Ok(device)
+}
+
+fn device_listed_with(ip: IpAddr) -> Result<Arc<CmDevice>, BindError> {
     with(|manager| {
         if let Some(device) =
             manager.devices.values().find(|opened| !opened.is_lost() && opened.owns(ip))

@@ -152,6 +152,44 @@ fn groups_are_joined_and_left() {
 }
 
 #[test]
+fn what_cannot_join_a_group_is_told_so() {
+    let channel = EventChannel::new().unwrap();
+    let id = CmId::create(&channel, PortSpace::Tcp);
+    id.bind_addr(lo(0)).unwrap();
+    let _connected = End::new(&id, QpType::Rc);
+    id.join_multicast("239.1.2.3".parse().unwrap(), JoinState::FullMember).unwrap();
+    assert_eq!(expect(&channel, EventType::MulticastError).status(), -22);
+    assert!(id.leave_multicast("239.1.2.3".parse().unwrap()).is_err());
+}
+
+#[test]
+fn as_many_reads_as_can_be() {
+    let most = ConnParam::AS_MANY_AS_CAN_BE;
+    let param = |responder_resources, initiator_depth| ConnParam {
+        responder_resources,
+        initiator_depth,
+        ..ConnParam::default()
+    };
+    let (server_channel, _listener, port) = listener(PortSpace::Tcp);
+    let (channel, client) = resolved(PortSpace::Tcp, port);
+    let end = End::new(&client, QpType::Rc);
+    assert_eq!(client.connect(&param(200, 1)).unwrap_err().errno(), 22);
+    client.connect(&param(most, 3)).unwrap();
+    let request = expect(&server_channel, EventType::ConnectRequest);
+    let limits = client.verbs().unwrap().query_device().limits;
+    let EventParam::Conn(asked) = request.param() else { panic!("{request:?}") };
+    let expected = (3, limits.max_qp_rd_atom);
+    assert_eq!((asked.responder_resources, asked.initiator_depth), expected);
+    let server = request.id().clone();
+    let server_end = End::new(&server, QpType::Rc);
+    server.accept(&param(most, most)).unwrap();
+    expect(&channel, EventType::Established);
+    let attr = server_end.qp.query().unwrap();
+    assert_eq!((attr.max_dest_rd_atomic, attr.max_rd_atomic), expected);
+    assert_eq!(end.qp.query().unwrap().max_rd_atomic, 3);
+}
+
+#[test]
 fn ports_are_bound_once() {
     let (channel, _listener, port) = listener(PortSpace::Tcp);
     let id = CmId::create(&channel, PortSpace::Tcp);

@@ -130,6 +130,31 @@ fn inner_an_address_that_comes_later_is_served() {
 }
 
 #[test]
+fn an_address_that_goes_before_the_route_is_resolved() {
+    in_a_namespace("an_address_that_goes_before_the_route_is_resolved");
+}
+
+#[test]
+#[ignore = "run by the test of that name"]
+fn inner_an_address_that_goes_before_the_route_is_resolved() {
+    make_interfaces();
+    let channel = EventChannel::new().unwrap();
+    let id = CmId::create(&channel, PortSpace::Tcp);
+    let source: SocketAddr = "10.99.0.1:0".parse().unwrap();
+    id.resolve_addr(Some(source), "10.99.0.7:7174".parse().unwrap()).unwrap();
+    expect(&channel, EventType::AddrResolved);
+    let verbs = id.verbs().unwrap();
+    ip("addr del 10.99.0.1/24 dev cm0");
+    let start = Instant::now();
+    let has_it = |entry: &ibverbs_api::GidEntry| entry.gid.to_ip() == source.ip();
+    while verbs.query_gid_table().unwrap().iter().any(has_it) {
+        assert!(start.elapsed() < SOON, "the address stays");
+    }
+    id.resolve_route().unwrap();
+    assert_eq!(expect(&channel, EventType::RouteError).status(), -19);
+}
+
+#[test]
 fn another_hardware_address_is_told_of() {
     in_a_namespace("another_hardware_address_is_told_of");
 }

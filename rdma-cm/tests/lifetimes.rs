@@ -210,3 +210,33 @@ fn go(
     expect(server_channel, EventType::Disconnected);
     Some(server)
 }
+
+#[test]
+fn a_handler_that_sleeps_holds_up_nobody_else() {
+    let (told, events) = mpsc::channel();
+    let (go_on, wait) = mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let first_told = told.clone();
+    let sleeper = CmId::create_with_handler(PortSpace::Tcp, move |event| {
+        first_told.send(("sleeper", event.event())).unwrap();
+        wait.lock().unwrap().recv().unwrap();
+        Verdict::Keep
+    })
+    .unwrap();
+    let other = CmId::create_with_handler(PortSpace::Tcp, move |event| {
+        told.send(("other", event.event())).unwrap();
+        Verdict::Keep
+    })
+    .unwrap();
+    let next = || events.recv_timeout(SOON).unwrap();
+    sleeper.resolve_addr(None, lo(1)).unwrap();
+    assert_eq!(next(), ("sleeper", EventType::AddrResolved));
+    sleeper.resolve_route().unwrap();
+    other.resolve_addr(None, lo(1)).unwrap();
+    assert_eq!(next(), ("other", EventType::AddrResolved));
+    // Its own next event waits for it.
+    assert!(events.recv_timeout(Duration::from_millis(50)).is_err());
+    go_on.send(()).unwrap();
+    assert_eq!(next(), ("sleeper", EventType::RouteResolved));
+    go_on.send(()).unwrap();
+}

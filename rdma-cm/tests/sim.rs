@@ -10,6 +10,7 @@ mod common;
 
 use std::collections::{BTreeMap, HashMap};
 
+use common::view::View;
 use common::{
     LOOKED_UP, SERVICE, accept_param, config, connect_param, gid, lookup_answer, lookup_param,
 };
@@ -38,28 +39,6 @@ impl Dice {
     fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }
-}
-
-/// What an owner knows of a connection: what may come next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum View {
-    /// We have asked.
-    Asking,
-    /// They have accepted; we are not ready.
-    Accepted,
-    /// They have asked.
-    Asked,
-    /// We have accepted.
-    Accepting,
-    Connected,
-    /// We want the end.
-    Parting,
-    /// They want the end.
-    Parted,
-    /// It is over; only the end of timewait may come.
-    Over,
-    LookingUp,
-    LookedUp,
 }
 
 struct Owner {
@@ -229,38 +208,12 @@ impl Owner {
 
     /// Takes note of an event, which must be one that may come now.
     fn note(&mut self, event: &CmEvent) {
+        self.connected += u64::from(matches!(event, CmEvent::Ready { .. }));
         let id = event.id();
-        let before = self.views.get(&id).copied();
-        let after = match (before, event) {
-            (None, CmEvent::Request { .. }) => View::Asked,
-            (None, CmEvent::Lookup { .. }) => View::LookedUp,
-            (Some(View::Asking), CmEvent::Response { .. }) => View::Accepted,
-            (Some(View::Asking | View::Accepting), CmEvent::Unreachable { .. }) => View::Over,
-            (
-                Some(
-                    View::Asking | View::Accepted | View::Asked | View::Accepting | View::Connected,
-                ),
-                CmEvent::Rejected { .. },
-            ) => View::Over,
-            (Some(View::Accepting), CmEvent::Ready { .. }) => {
-                self.connected += 1;
-                View::Connected
-            }
-            (Some(View::Accepting | View::Connected), CmEvent::Disconnecting { .. }) => {
-                View::Parted
-            }
-            // Connected: the peer has made a new connection with that queue pair.
-            (Some(View::Parting | View::Connected), CmEvent::Disconnected { .. }) => View::Over,
-            (Some(View::LookingUp), CmEvent::Found { .. } | CmEvent::Unreachable { .. }) => {
-                View::Over
-            }
-            (Some(View::Over | View::Parted), CmEvent::TimewaitExit { .. }) => {
-                self.views.remove(&id);
-                return;
-            }
-            _ => panic!("{event:?} while {before:?}"),
+        match View::after(self.views.get(&id).copied(), event) {
+            Some(after) => self.views.insert(id, after),
+            None => self.views.remove(&id),
         };
-        self.views.insert(id, after);
     }
 }
 

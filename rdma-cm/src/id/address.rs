@@ -127,7 +127,8 @@ impl CmId {
     /// Finds the way to the destination (C: `rdma_resolve_route`). On RoCE all of it is known at
     /// once: there is no subnet administrator to be asked.
     ///
-    /// [`EventType::RouteResolved`] comes.
+    /// [`EventType::RouteResolved`] comes; [`EventType::RouteError`] with the reason as a negative
+    /// errno, where the device has lost the address since.
     ///
     /// # Errors
     ///
@@ -141,6 +142,11 @@ impl CmId {
         let tos = state.options.tos;
         if let Some(path) = &mut state.path {
             path.traffic_class = tos;
+        }
+        let way = state.device.as_ref().zip(state.path);
+        if way.and_then(|(device, path)| device.gsi().address_vector(&path)).is_none() {
+            self.push(&state, self.event(EventType::RouteError).with_status(-ENODEV));
+            return Ok(());
         }
         state.phase = Phase::RouteResolved;
         self.push(&state, self.event(EventType::RouteResolved));

@@ -63,7 +63,7 @@ impl CmId {
         path: CmPath,
         param: &ConnParam,
     ) -> Result<CommId, IdError> {
-        check_reads(device, param)?;
+        let (served, under_way) = reads(device, param, None)?;
         let (local, remote) = state.local.zip(state.remote).ok_or(IdError::NoDevice)?;
         let (qpn, srq) = named_qp(state, param)?;
         let private_data = request_data(local, remote.ip(), &param.private_data)?;
@@ -71,8 +71,7 @@ impl CmId {
         let engine_config = device.with(|core, _| *core.engine.config());
         let path_ack_timeout =
             ack_timeout(state.options.packet_lifetime(), engine_config.ack_delay);
-        state.plan.responder_resources = param.responder_resources;
-        state.plan.initiator_depth = param.initiator_depth;
+        (state.plan.responder_resources, state.plan.initiator_depth) = (served, under_way);
         state.plan.retry_cnt = param.retry_count.min(RETRIES_MAX);
         state.plan.min_rnr_timer = state.options.min_rnr_timer;
         let request = ConnectParam {
@@ -83,8 +82,8 @@ impl CmId {
             srq,
             starting_psn: state.plan.rq_psn,
             path_mtu: engine_config.path_mtu_max,
-            responder_resources: param.responder_resources,
-            initiator_depth: param.initiator_depth,
+            responder_resources: served,
+            initiator_depth: under_way,
             flow_control: param.flow_control,
             retry_count: Bits::new(param.retry_count.min(RETRIES_MAX)),
             rnr_retry_count: Bits::new(param.rnr_retry_count.min(RETRIES_MAX)),
@@ -175,17 +174,17 @@ impl CmId {
             state.phase = Phase::Connected;
             return Ok(());
         }
-        check_reads(&device, param)?;
+        let asked = (state.plan.responder_resources, state.plan.initiator_depth);
+        let (served, under_way) = reads(&device, param, Some(asked))?;
         let (qpn, srq) = named_qp(&state, param)?;
-        state.plan.responder_resources = param.responder_resources;
-        state.plan.initiator_depth = param.initiator_depth;
+        (state.plan.responder_resources, state.plan.initiator_depth) = (served, under_way);
         state.plan.min_rnr_timer = state.options.min_rnr_timer;
         let acceptance = AcceptParam {
             qpn,
             srq,
             starting_psn: state.plan.rq_psn,
-            responder_resources: param.responder_resources,
-            initiator_depth: param.initiator_depth,
+            responder_resources: served,
+            initiator_depth: under_way,
             flow_control: param.flow_control,
             rnr_retry_count: Bits::new(param.rnr_retry_count.min(RETRIES_MAX)),
             ece: state.local_ece,
@@ -318,16 +317,22 @@ pub(super) const fn transport(qp_type: QpType) -> TransportService {
     }
 }
 
-/// Whether the device can serve, and have under way, so many READs at once.
-fn check_reads(device: &CmDevice, param: &ConnParam) -> Result<(), IdError> {
+/// How many READs at once are to be served and to be under way. The device can do so many, and of a
+/// request `asked` is what the peer wants.
+fn reads(
+    device: &CmDevice,
+    param: &ConnParam,
+    asked: Option<(u8, u8)>,
+) -> Result<(u8, u8), IdError> {
     let limits = device.context().query_device().limits;
-    for (asked, most) in [
-        (param.responder_resources, limits.max_qp_rd_atom),
-        (param.initiator_depth, limits.max_qp_init_rd_atom),
-    ] {
-        if asked > most {
-            return Err(IdError::TooManyReads { asked, most });
-        }
-    }
-    Ok(())
+    let count = |wanted: u8, most: u8, asked: Option<u8>| match wanted {
+        ConnParam::AS_MANY_AS_CAN_BE => Ok(asked.map_or(most, |asked| asked.min(most))),
+        asked if asked > most => Err(IdError::TooManyReads { asked, most }),
+        fits => Ok(fits),
+    };
+    let served = param.responder_resources;
+    let served = count(served, limits.max_qp_rd_atom, asked.map(|(served, _)| served))?;
+    let under_way = param.initiator_depth;
+    let under_way = count(under_way, limits.max_qp_init_rd_atom, asked.map(|(_, most)| most))?;
+    Ok((served, under_way))
 }

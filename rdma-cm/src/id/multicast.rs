@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use ibverbs_api::{Gid, MULTICAST_QPN, QKey};
+use rxe_core::errno::ENODEV;
 
 use super::{CmId, Phase};
 use crate::address::UDP_QKEY;
@@ -26,9 +27,12 @@ impl CmId {
     /// Joins the group of a multicast address (C: `rdma_join_multicast`): the queue pair gets what
     /// is sent there, and [`EventType::MulticastJoin`] says how to send.
     ///
+    /// [`EventType::MulticastError`] comes instead, with the reason as a negative errno, when the
+    /// queue pair cannot join, or the device has no address to send from.
+    ///
     /// # Errors
     ///
-    /// [`IdError`]: there is no device, the address is no group's, or the queue pair cannot join.
+    /// [`IdError`]: there is no device, or the address is no group's.
     pub fn join_multicast(&self, group: IpAddr, how: JoinState) -> Result<(), IdError> {
         let mut state = self.inner.state.lock();
         if matches!(state.phase, Phase::Destroyed | Phase::Removed) {
@@ -42,14 +46,25 @@ impl CmId {
         let local = state.local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified());
         let own = local
             .or_else(|| device.addresses().into_iter().find(|ip| ip.is_ipv4() == group.is_ipv4()));
-        let path = CmPath {
-            traffic_class: state.options.tos,
-            ..CmPath::new(Gid::from_ip(own.ok_or(IdError::NoDevice)?), gid)
+        let av = own.and_then(|own| {
+            let path = CmPath::new(Gid::from_ip(own), gid);
+            device.gsi().address_vector(&CmPath { traffic_class: state.options.tos, ..path })
+        });
+        let joined = match (&state.qp, how, av) {
+            (_, _, None) => Err(ENODEV),
+            (Some(qp), JoinState::FullMember, Some(av)) => {
+                qp.attach_multicast(gid).map(|()| av).map_err(|error| error.errno())
+            }
+            (.., Some(av)) => Ok(av),
         };
-        let av = device.gsi().address_vector(&path).ok_or(IdError::NoDevice)?;
-        if let (Some(qp), JoinState::FullMember) = (&state.qp, how) {
-            qp.attach_multicast(gid)?;
-        }
+        let av = match joined {
+            Ok(av) => av,
+            Err(errno) => {
+                let news = self.event(EventType::MulticastError).with_status(-errno);
+                self.push(&state, news);
+                return Ok(());
+            }
+        };
         state.groups.push((gid, how));
         let param =
             UdParam { private_data: Vec::new(), av, qpn: MULTICAST_QPN, qkey: QKey::new(UDP_QKEY) };

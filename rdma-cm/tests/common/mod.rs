@@ -3,6 +3,8 @@
 // Each test file uses its part of it.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub(crate) mod view;
+
 use gid_table::Gid;
 use rdma_cm::engine::{
     AcceptParam, CmConfig, CmEngine, CmEvent, CmPath, ConnectParam, Ece, Ignored, LookupAnswer,
