@@ -22,6 +22,7 @@ use crate::event_type::EventType;
 use crate::gsi::Gsi;
 use crate::id::{CmId, IdInner, IdNumber, Phase, State, Watched};
 use crate::manager::{follow_wildcards, forget};
+use crate::report::DeviceReport;
 
 /// How long what was said last may need to leave.
 const LAST_WORDS: Duration = Duration::from_millis(5);
@@ -125,6 +126,19 @@ impl CmDevice {
             }
         }
         addresses
+    }
+
+    /// What it keeps and has counted.
+    pub(crate) fn report(&self) -> DeviceReport {
+        let identifiers = self.attached.lock().as_ref().map_or(0, HashMap::len);
+        let core = self.core.lock();
+        DeviceReport {
+            device: self.context.device().name().to_owned(),
+            // Those that are entered for a connection, and those that are not, are the same ones.
+            identifiers: identifiers.max(core.ids.len()).max(core.listeners.len()),
+            sizes: core.engine.sizes(),
+            counters: core.engine.counters(),
+        }
     }
 
     /// Whether the device is gone.

@@ -49,7 +49,22 @@ pub(crate) fn dispatch(device: &Arc<CmDevice>, event: CmEvent) {
     }
 }
 
+/// Whether an event still means something to its identifier: what the engine has told may have
+/// waited here while the program, or an earlier event, has ended the connection.
+fn is_news(state: &State, event: &CmEvent) -> bool {
+    match event {
+        CmEvent::Response { .. } | CmEvent::Found { .. } => state.phase == Phase::Connecting,
+        CmEvent::Ready { .. } => state.phase == Phase::Accepting,
+        CmEvent::Rejected { .. } | CmEvent::Unreachable { .. } => state.phase != Phase::Over,
+        _ => true,
+    }
+}
+
 fn on_event(device: &Arc<CmDevice>, id: &CmId, state: &mut State, event: CmEvent) {
+    if !is_news(state, &event) {
+        tracing::debug!(target: "rxe::cm", ?id, phase = state.phase.name(), "told too late");
+        return;
+    }
     match event {
         CmEvent::Response { id: connection, reply, ece } => {
             state.remote_ece = Some(ece);

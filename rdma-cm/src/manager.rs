@@ -80,10 +80,14 @@ impl Manager {
     }
 }
 
+/// The devices that are opened.
+pub(crate) fn opened() -> Vec<Arc<CmDevice>> {
+    with(|manager| manager.devices.values().cloned().collect())
+}
+
 /// The interfaces of the host have changed.
 pub(crate) fn host_changed(interfaces: &[InterfaceInfo]) {
-    let devices: Vec<_> = with(|manager| manager.devices.values().cloned().collect());
-    devices.iter().for_each(|device| device.follow(interfaces));
+    opened().iter().for_each(|device| device.follow(interfaces));
     follow_wildcards();
 }
 
@@ -170,9 +174,8 @@ pub(crate) fn all_devices() -> Result<Vec<Arc<CmDevice>>, BindError> {
 pub fn finish(patience: Duration) -> bool {
     // A day is as good as for ever, and can be added.
     let deadline = Instant::now() + patience.min(Duration::from_secs(86_400));
-    let devices: Vec<_> = with(|manager| manager.devices.values().cloned().collect());
     // Each of them, also when one has not.
-    let finished: Vec<_> = devices.iter().map(|device| device.finish(deadline)).collect();
+    let finished: Vec<_> = opened().iter().map(|device| device.finish(deadline)).collect();
     finished.into_iter().all(|one| one)
 }
 
