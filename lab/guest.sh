@@ -153,8 +153,20 @@ serve() { # NUMBER PROGRAM ARGUMENTS...: run, of a server, which the other side 
 GUEST
 }
 
-# Starts our server, tells Linux of it, and waits for its end; if Linux's end comes first, not much
-# longer.
+# Waits for the end of our server; if Linux's end comes first, not much longer.
+wait_server() { # ID NUMBER
+  local end=$((SECONDS + cell_limit))
+  while [ -e "/proc/$1" ]; do
+    if [ -e "$share/$2.linux-status" ] && [ $end -gt $((SECONDS + 20)) ]; then
+      end=$((SECONDS + 20))
+    fi
+    [ $SECONDS -lt $end ] || kill "$1" 2>/dev/null || true
+    sleep 0.1
+  done
+  wait "$1"
+}
+
+# Starts our server, tells Linux of it, and waits for its end.
 serve_linux() { # NUMBER COMMAND...
   local number=$1 server end; shift
   "$@" &
@@ -165,15 +177,7 @@ serve_linux() { # NUMBER COMMAND...
     sleep 0.1
   done
   touch "$share/$number.ready"
-  end=$((SECONDS + cell_limit))
-  while [ -e /proc/$server ]; do
-    if [ -e "$share/$number.linux-status" ] && [ $end -gt $((SECONDS + 20)) ]; then
-      end=$((SECONDS + 20))
-    fi
-    [ $SECONDS -lt $end ] || kill $server 2>/dev/null || true
-    sleep 0.1
-  done
-  wait $server
+  wait_server $server "$number"
 }
 
 # Waits for Linux's end of a cell, lets it go on to the next, and prints its status. An end whose other

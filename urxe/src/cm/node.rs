@@ -60,12 +60,7 @@ pub(crate) fn pattern(number: usize, size: u32) -> Vec<u8> {
 impl Node {
     /// Makes everything for an identifier that has a device, and posts all receives: so a peer that is
     /// told of the queue pair always finds one.
-    pub(crate) fn new(
-        id: CmId,
-        qp_type: QpType,
-        messages: Messages,
-        number: usize,
-    ) -> Result<Self, CmError> {
+    pub(crate) fn new(id: CmId, qp_type: QpType, messages: Messages) -> Result<Self, CmError> {
         let context = id.verbs().ok_or(CmError::NoDevice)?;
         let head = if qp_type == QpType::Ud { HEAD } else { 0 };
         if qp_type == QpType::Ud {
@@ -84,7 +79,6 @@ impl Node {
         let inbox = Inbox::new(&pd, messages.count, head + messages.size as usize)?;
         let outbox = DmaBuf::zeroed((messages.size as usize).max(1));
         let outbox = pd.register(outbox, AccessFlags::LOCAL_WRITE)?;
-        outbox.buffer().write_at(0, &pattern(number, messages.size))?;
         let (expected, heard, first, received, sent) = (None, HashMap::new(), None, 0, 0);
         let node = Self {
             id,
@@ -105,6 +99,11 @@ impl Node {
             node.qp.post_recv(RecvWr { wr_id: number, sges: &sges })?;
         }
         Ok(node)
+    }
+
+    /// Sets the data of the messages that [`Self::send`] sends.
+    pub(crate) fn set_data(&self, data: &[u8]) -> Result<(), CmError> {
+        Ok(self.outbox.buffer().write_at(0, data)?)
     }
 
     /// Sends all messages, with our data.

@@ -13,9 +13,9 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// Makes the node; `number` is that of its data.
-    pub(crate) fn new(id: &CmId, messages: Messages, number: usize) -> Result<Self, CmError> {
-        let node = Node::new(id.clone(), QpType::Ud, messages, number)?;
+    /// Makes the node.
+    pub(crate) fn new(id: &CmId, messages: Messages) -> Result<Self, CmError> {
+        let node = Node::new(id.clone(), QpType::Ud, messages)?;
         Ok(Self { node, peer: None })
     }
 

@@ -31,14 +31,14 @@ pub(super) fn connect_all(
                 id.resolve_route()?;
             }
             EventType::RouteResolved => {
-                nodes.push(node(args, id, nodes.len())?);
+                nodes.push(Node::new(id.clone(), QpType::Rc, args.messages())?);
                 id.connect(&conn_param())?;
             }
             EventType::ConnectRequest if nodes.len() == count => {
                 id.reject(&[], RejReason::CONSUMER_DEFINED)?;
             }
             EventType::ConnectRequest => {
-                nodes.push(node(args, id, nodes.len())?);
+                nodes.push(Node::new(id.clone(), QpType::Rc, args.messages())?);
                 id.accept(&conn_param())?;
             }
             EventType::Established => {
@@ -59,10 +59,6 @@ pub(super) fn set_options(args: &Args, id: &CmId) {
     if let Some(timeout) = args.ack_timeout {
         id.set_ack_timeout(timeout);
     }
-}
-
-fn node(args: &Args, id: &CmId, number: usize) -> Result<Node, CmError> {
-    Node::new(id.clone(), QpType::Rc, args.messages(), number)
 }
 
 /// The channel of the connections' ends: with `-m` another one.

@@ -20,8 +20,10 @@ pub(super) fn run(args: &Args) -> Result<String, CmError> {
     // Nobody else is served.
     drop(listener);
     for (number, node) in nodes.iter_mut().enumerate() {
+        let data = pattern(number, args.size);
+        node.set_data(&data)?;
         // The client sends back what it got, which the C program does too: it has one buffer for both.
-        node.expected = Some(Expected { from: 0, data: pattern(number, args.size) });
+        node.expected = Some(Expected { from: 0, data });
         node.send(SendOp::Send { imm: None })?;
     }
     for node in &mut nodes {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use rdma_cm::{JoinState, PortSpace};
 
-use crate::cm::{CmError, Messages, connections, port_space, resolve};
+use crate::cm::{CmError, Messages, connections, pattern, port_space, resolve};
 
 /// Arguments of `urxe mckey`.
 #[derive(clap::Args, Debug)]
@@ -75,6 +75,11 @@ impl Args {
         // mckey takes no bytes for no messages.
         let count = if self.size == 0 { 0 } else { self.count };
         Messages { count, size: self.size }
+    }
+
+    /// The data of all messages.
+    pub(super) fn data(&self) -> Vec<u8> {
+        pattern(0, self.size)
     }
 
     /// What was done, when all went well.

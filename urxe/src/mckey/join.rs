@@ -43,7 +43,8 @@ pub(super) fn join_all(args: &Args, events: &EventChannel) -> Result<Vec<Path>, 
 
 /// Makes a queue pair, and asks for it to be a member. All send the same data.
 fn join(args: &Args, id: &CmId) -> Result<Path, CmError> {
-    let member = Path::new(id, args.messages(), 0)?;
+    let member = Path::new(id, args.messages())?;
+    member.node.set_data(&args.data())?;
     id.join_multicast(args.group()?, args.join_state())?;
     Ok(member)
 }

@@ -21,6 +21,7 @@ pub(super) fn run(args: &Args) -> Result<String, CmError> {
     };
     let mut paths = find_all(args, &events, start)?;
     for (number, path) in paths.iter_mut().enumerate() {
+        path.node.set_data(&pattern(number, args.size))?;
         path.node.expected = Some(expected(number, args.size));
         if let Some(peer) = path.peer {
             path.node.send(peer)?;

@@ -29,7 +29,7 @@ pub(super) fn find_all(
                 id.resolve_route()?;
             }
             (EventType::RouteResolved, _) => {
-                paths.push(Path::new(id, args.messages(), paths.len())?);
+                paths.push(Path::new(id, args.messages())?);
                 id.connect(&ConnParam::default())?;
             }
             (EventType::Established, EventParam::Ud(there)) => {
@@ -82,7 +82,7 @@ pub(super) fn serve_all(
         if answers.repeat(id)? {
             continue;
         }
-        let path = Path::new(id, args.messages(), paths.len())?;
+        let path = Path::new(id, args.messages())?;
         answers.0.extend(id.peer_addr().map(|peer| (peer, path.node.qp.qpn())));
         // No event comes of it: who asks, knows now, or asks again.
         id.accept(&ConnParam::default())?;
