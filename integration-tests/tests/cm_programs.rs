@@ -14,11 +14,22 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn start(namespace: &Namespace, program: &str, arguments: &str) -> Running {
+    start_with(namespace, program, arguments, None)
+}
+
+/// Starts a program, some of whose packets are lost.
+fn start_with(
+    namespace: &Namespace,
+    program: &str,
+    arguments: &str,
+    faults: Option<&str>,
+) -> Running {
     let mut command = namespace.command(urxe_binary());
     command.arg(program).args(arguments.split_whitespace());
     for variable in ["URXE_FAULTS", "URXE_PCAP", "URXE_GSO", "URXE_LINK"] {
         command.env_remove(variable);
     }
+    command.envs(faults.map(|faults| ("URXE_FAULTS", faults)));
     Running::start(program, &mut command).unwrap()
 }
 
@@ -139,6 +150,25 @@ fn ends_that_do_not_agree_say_so() {
         // Datagrams have the length of a packet.
         let client = start(hosts.0, "udaddy", &format!("-s {ipv4} -S 1025")).wait(LIMIT).unwrap();
         assert!(client.stderr.contains("1025 bytes are too long for datagrams: 1024"), "{client}");
+    });
+}
+
+/// Who does not get the answer of a server, asks again, and gets the same one.
+#[test]
+fn an_answer_that_is_lost_comes_again() {
+    with_namespaces("an_answer_that_is_lost_comes_again", || {
+        let joined = Joined::new(VethOptions::default()).unwrap();
+        let [ipv4, _] = Side::Right.addresses();
+        for program in ["cmatose", "udaddy"] {
+            let first_packet = Some("seed=1,drop=100%,until=1packets");
+            let mut server = start_with(&joined.right, program, "-C 3", first_packet);
+            server.wait_for_text("waiting at", START_LIMIT).unwrap();
+            let client = start(&joined.left, program, &format!("-s {ipv4} -C 3"));
+            let (client, server) = (client.wait(LIMIT).unwrap(), server.wait(LIMIT).unwrap());
+            assert!(client.status.success() && server.status.success(), "{client}{server}");
+            // The time after which one asks again: so the answer was lost.
+            assert!(client.elapsed > Duration::from_secs(4), "{client}");
+        }
     });
 }
 
