@@ -110,7 +110,10 @@ impl EventChannel {
 
     pub(crate) fn push(&self, news: News) {
         tracing::debug!(target: "rxe::cm", event = ?news, "event");
-        self.inner.news.lock().push_back(news);
+        let mut waiting = self.inner.news.lock();
+        waiting.push_back(news);
+        // Under the lock, so that whoever takes the event finds it counted: else the descriptor would
+        // count one too many for ever.
         self.inner.fd.notify();
     }
 

@@ -212,11 +212,9 @@ impl CmDevice {
     /// Looks whether the queue pair of an identifier that has accepted hears from its peer, until
     /// it has a connection.
     pub(crate) fn watch(&self, watched: Watched) {
-        let mut all = self.watched.lock();
-        all.push(watched);
-        if all.len() == 1 {
-            self.wake.notify();
-        }
+        self.watched.lock().push(watched);
+        // Those that have been watched for long let the thread sleep for longer than it may now.
+        self.wake.notify();
     }
 
     /// Does so for all; gives how long to wait before the next time.

@@ -6,8 +6,7 @@ use std::sync::{Arc, Weak};
 use ibverbs_api::{Mtu, QKey, QpType};
 use rxe_wire::Qpn;
 use rxe_wire::mad::cm::{
-    CommId, PathMtu, RejReason, Rep, Req, SidrRep, SidrReq, SidrStatus, TimeoutExponent,
-    TransportService,
+    CommId, PathMtu, RejReason, Rep, Req, SidrRep, SidrReq, SidrStatus, TransportService,
 };
 
 use crate::address::{MRA_TIMEOUT, ack_timeout, asker};
@@ -89,17 +88,16 @@ fn on_event(device: &Arc<CmDevice>, id: &CmId, state: &mut State, event: CmEvent
             state.phase = Phase::Over;
             id.push(state, id.event(EventType::Unreachable).with_status(TIMED_OUT));
         }
-        CmEvent::Disconnecting { .. } | CmEvent::Disconnected { .. } => {
-            state.phase = Phase::Over;
-            if !std::mem::replace(&mut state.was_told_of_end, true) {
-                id.push(state, id.event(EventType::Disconnected));
-            }
-        }
+        CmEvent::Disconnecting { .. } | CmEvent::Disconnected { .. } => on_end(id, state, 0),
+        CmEvent::NotAnswered { .. } => on_end(id, state, TIMED_OUT),
         CmEvent::TimewaitExit { id: connection } => {
             state.connection = None;
             state.phase = Phase::Over;
             device.with(|core, _| core.ids.remove(&connection));
-            id.push(state, id.event(EventType::TimewaitExit));
+            // As in Linux: after a refusal there is timewait too, of which nothing is told.
+            if state.was_told_of_end {
+                id.push(state, id.event(EventType::TimewaitExit));
+            }
         }
         CmEvent::Found { reply, ece, .. } => {
             state.remote_ece = Some(ece);
@@ -107,6 +105,14 @@ fn on_event(device: &Arc<CmDevice>, id: &CmId, state: &mut State, event: CmEvent
         }
         // These make identifiers, and are not of any.
         CmEvent::Request { .. } | CmEvent::Lookup { .. } => {}
+    }
+}
+
+/// The end of a connection is told once.
+fn on_end(id: &CmId, state: &mut State, status: i32) {
+    state.phase = Phase::Over;
+    if !std::mem::replace(&mut state.was_told_of_end, true) {
+        id.push(state, id.event(EventType::Disconnected).with_status(status));
     }
 }
 
@@ -157,8 +163,7 @@ fn on_request(
             sq_psn: request.starting_psn,
             path_mtu: mtu(request.path_mtu),
         });
-        let own = state.options.ack_timeout();
-        state.plan.timeout = own.unwrap_or_else(|| request.primary_path.local_ack_timeout.get());
+        state.plan.timeout = request.primary_path.local_ack_timeout.get();
         state.plan.retry_cnt = request.retry_count.get();
         state.plan.rnr_retry = request.rnr_retry_count.get();
         state.plan.responder_resources = request.initiator_depth;
@@ -182,6 +187,7 @@ fn on_request(
 fn tell_listener(listener: &CmId, id: CmId, param: EventParam) {
     let state = listener.inner.state.lock();
     if state.phase == Phase::Listening {
+        listener.take_along(&id);
         listener.push(&state, News::request(id, listener, param));
     }
 }
@@ -209,7 +215,7 @@ fn on_response(
     state.plan.initiator_depth = reply.responder_resources;
     state.plan.responder_resources = reply.initiator_depth;
     state.plan.rnr_retry = reply.rnr_retry_count.get();
-    state.plan.timeout = response_timeout(state, reply.target_ack_delay);
+    state.plan.timeout = ack_timeout(state.options.packet_lifetime(), reply.target_ack_delay).get();
     let param = EventParam::Conn(ConnParam {
         private_data: reply.private_data.0.to_vec(),
         responder_resources: reply.initiator_depth,
@@ -261,12 +267,6 @@ fn refuse_response(
     id.push(state, id.event(EventType::ConnectError).with_status(status));
 }
 
-/// The ACK timeout of a queue pair whose peer delays acknowledgements so.
-fn response_timeout(state: &State, ack_delay: TimeoutExponent) -> u8 {
-    let computed = || ack_timeout(state.options.packet_lifetime(), ack_delay).get();
-    state.options.ack_timeout().unwrap_or_else(computed)
-}
-
 fn on_lookup(
     device: &Arc<CmDevice>,
     listener: ListenerId,
@@ -293,27 +293,25 @@ fn on_lookup(
 
 fn on_found(device: &Arc<CmDevice>, id: &CmId, state: &mut State, reply: &SidrRep) {
     let av = state.path.and_then(|path| device.gsi().address_vector(&path));
-    let event = match (reply.status, av) {
-        (SidrStatus::SUCCESS, Some(av)) => {
-            state.phase = Phase::Connected;
-            let param = UdParam {
-                private_data: reply.private_data.0.to_vec(),
-                av,
-                qpn: reply.qpn,
-                qkey: reply.qkey,
-            };
-            id.event(EventType::Established).with_param(EventParam::Ud(param))
-        }
-        (SidrStatus::SUCCESS, None) => {
-            state.phase = Phase::Over;
-            id.event(EventType::Unreachable).with_status(NO_DEVICE)
-        }
-        (status, _) => {
-            state.phase = Phase::Over;
-            id.event(EventType::Unreachable).with_status(status.0.into())
-        }
+    let Some(av) = av else {
+        state.phase = Phase::Over;
+        return id.push(state, id.event(EventType::Unreachable).with_status(NO_DEVICE));
     };
-    id.push(state, event);
+    // Who refuses may say why, too.
+    let param = EventParam::Ud(UdParam {
+        private_data: reply.private_data.0.to_vec(),
+        av,
+        qpn: reply.qpn,
+        qkey: reply.qkey,
+    });
+    let event = if reply.status == SidrStatus::SUCCESS {
+        state.phase = Phase::Connected;
+        id.event(EventType::Established)
+    } else {
+        state.phase = Phase::Over;
+        id.event(EventType::Unreachable).with_status(reply.status.0.into())
+    };
+    id.push(state, event.with_param(param));
 }
 
 /// Parameters that say nothing.

@@ -411,7 +411,7 @@ impl CmEngine {
         }
         self.enter(now, connection, to);
         match from {
-            ConnState::DreqSent => self.tell(connection, CmEvent::Disconnected { id, drep: None }),
+            ConnState::DreqSent => self.tell(connection, CmEvent::NotAnswered { id }),
             // The answer to a lookup was kept long enough.
             ConnState::SidrRepSent => connection.is_orphan = true,
             _ => self.tell(connection, CmEvent::Unreachable { id }),

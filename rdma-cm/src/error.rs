@@ -22,11 +22,14 @@ pub enum BindError {
     #[error("the identifier is {0}: an address is bound once, and before anything else")]
     State(&'static str),
     /// Somebody has the port.
-    #[error("{0} is taken: take another port, or let both sides share it (set_reuseaddr)")]
+    #[error("{0} is taken: take another port, or let both sides share it (set_reuse_addr)")]
     Taken(SocketAddr),
     /// No device has the address.
     #[error("no RDMA device here has the address {0}: `urxe devices` lists those that there are")]
     NoDevice(IpAddr),
+    /// It is not an address of this host.
+    #[error("{0} is no address of this host: `ip addr` lists those that there are")]
+    OtherHost(IpAddr),
     /// A device cannot be opened.
     #[error("cannot open the device: {0}")]
     Open(#[source] io::Error),
@@ -45,6 +48,7 @@ impl BindError {
             Self::State(_) => EINVAL,
             Self::Taken(_) => EADDRINUSE,
             Self::NoDevice(_) => ENODEV,
+            Self::OtherHost(_) => EADDRNOTAVAIL,
             Self::Open(error) => error.raw_os_error().unwrap_or(EIO),
             Self::Listen(error) => error.errno(),
             Self::Service(error) => error.errno(),

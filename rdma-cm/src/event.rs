@@ -139,6 +139,14 @@ impl News {
         }
     }
 
+    /// Whose request it tells `listener` of, if it does.
+    pub(crate) fn as_request_of(&self, listener: IdNumber) -> Option<&CmId> {
+        match &self.about {
+            About::Request { id, listener: (number, _) } if *number == listener => Some(id),
+            _ => None,
+        }
+    }
+
     /// Gives it to the program, which has to acknowledge it; it comes back when there is no
     /// identifier any more. What it drops then may take locks.
     pub(crate) fn take(self) -> Result<Event, Self> {

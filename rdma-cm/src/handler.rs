@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,10 +22,11 @@ const CREW_STAYS: Duration = Duration::from_secs(5);
 /// What a handler wants to become of the identifier of its event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It stays (0 in C).
+    /// It stays (0 in C). Of a request that is the new identifier, which goes with the event all the
+    /// same if nobody has it: the handler keeps a clone of [`Event::id`].
     Keep,
     /// It is destroyed once the handler has returned (any other number in C). Of a request that is
-    /// the new identifier: the request is refused.
+    /// the new identifier: the request is refused. A handler that panics says this too.
     Destroy,
 }
 
@@ -49,8 +51,9 @@ impl CmId {
     /// Makes an identifier whose events are told to `handler` (C: `rdma_create_id` of the kernel).
     ///
     /// A thread of this library calls it, one event of the identifier after the other. It may wait,
-    /// and use the identifier at will; of other identifiers, other threads call the handlers. Identifiers that stand for requests of a listener have
-    /// the listener's handler.
+    /// and use the identifier at will; of other identifiers, other threads call the handlers.
+    /// Identifiers that stand for requests of a listener have the listener's handler, which is told
+    /// of the request first, and of what becomes of it only when it has returned.
     ///
     /// # Errors
     ///
@@ -109,6 +112,13 @@ pub(crate) struct Untold {
     events: VecDeque<Event>,
 }
 
+impl Untold {
+    /// Of an identifier that stands for a request: nothing else is told before that.
+    pub(crate) fn wait_for_request(&mut self) {
+        self.has_thread = true;
+    }
+}
+
 /// Has the handler of an event called by a thread of the crew, after all earlier events of the
 /// identifier.
 fn hand_over(event: Event) {
@@ -151,6 +161,8 @@ impl Crew {
         let process = std::process::id();
         if std::mem::replace(&mut work.process, process) != process {
             (work.threads, work.idle) = (0, 0);
+            // What the parent's threads were to do, they do there.
+            std::mem::forget(std::mem::take(&mut work.ids));
         }
         work.ids.push_back(id);
         if work.idle >= work.ids.len() {
@@ -210,18 +222,43 @@ fn call_all_of(id: &CmId) {
 
 /// Calls the handler of an event.
 fn call(event: Event) {
-    let id = event.id().clone();
-    let Some(Handler(handler)) = event.waited_by().inner.handler.clone() else { return };
-    let verdict = {
-        let _lock = event.waited_by().lock_handler();
-        // It was destroyed while the event waited for the lock: it is told nothing any more.
-        if event.waited_by().is_destroyed() {
-            return;
-        }
-        handler(&event)
-    };
+    let (id, is_request) = (event.id().clone(), event.listen_id().is_some());
+    let verdict = verdict(&event);
     drop(event);
     if verdict == Verdict::Destroy {
         id.destroy();
     }
+    if is_request {
+        let_go(id);
+    }
+}
+
+/// What the handler of an event says.
+fn verdict(event: &Event) -> Verdict {
+    let told = event.waited_by();
+    let Some(Handler(handler)) = &told.inner.handler else { return Verdict::Keep };
+    let _lock = told.lock_handler();
+    // It was destroyed while the event waited for the lock: it is told nothing any more, and what
+    // it was not told of goes with it.
+    if told.is_destroyed() {
+        return Verdict::Destroy;
+    }
+    // The thread is that of other identifiers too.
+    catch_unwind(AssertUnwindSafe(|| handler(event))).unwrap_or_else(|_| {
+        tracing::error!(target: "rxe::cm", ?event, "the handler panicked: destroyed");
+        Verdict::Destroy
+    })
+}
+
+/// The handler has been told of the request that `id` stands for: what has become of it since may
+/// follow.
+fn let_go(id: CmId) {
+    {
+        let mut untold = id.inner.untold.lock();
+        untold.has_thread = !untold.events.is_empty();
+        if !untold.has_thread {
+            return;
+        }
+    }
+    CREW.take_on(id);
 }

@@ -147,14 +147,34 @@ impl CmId {
     /// `rdma_migrate_id`).
     pub fn migrate(&self, channel: &EventChannel) {
         // No event comes meanwhile: they are pushed under this lock.
-        let _state = self.inner.state.lock();
-        let mut own = self.inner.channel.lock();
-        if own.is_same(channel) {
+        let state = self.inner.state.lock();
+        if state.phase == Phase::Destroyed {
             return;
         }
+        for news in self.leave_channel(channel) {
+            let request = news.as_request_of(self.inner.number).cloned();
+            channel.push(news);
+            request.iter().for_each(|request| self.take_along(request));
+        }
+    }
+
+    /// What becomes of a request is told in the channel in which the request is. The lock of the
+    /// listener's state is held.
+    pub(crate) fn take_along(&self, request: &Self) {
+        let channel = self.inner.channel.lock().clone();
+        let _state = request.inner.state.lock();
+        request.leave_channel(&channel).into_iter().for_each(|news| channel.push(news));
+    }
+
+    /// Has events pushed into another channel from now on; gives those that wait in the one so far.
+    fn leave_channel(&self, to: &EventChannel) -> Vec<News> {
+        let mut own = self.inner.channel.lock();
+        if own.is_same(to) {
+            return Vec::new();
+        }
         let waiting = own.remove_of(self.inner.number);
-        *own = channel.clone();
-        waiting.into_iter().for_each(|news| channel.push(news));
+        *own = to.clone();
+        waiting
     }
 
     /// The port space.
@@ -219,7 +239,7 @@ impl CmId {
 
     /// Whether its connection is over.
     pub(crate) fn has_ended(&self) -> bool {
-        self.inner.state.lock().phase == Phase::Over
+        matches!(self.inner.state.lock().phase, Phase::Over | Phase::Removed)
     }
 
     /// Whether it was destroyed.
@@ -266,10 +286,11 @@ impl CmId {
         path: CmPath,
         addresses: (SocketAddr, SocketAddr),
     ) -> Self {
+        let listener = self.inner.state.lock();
         let channel = self.inner.channel.lock().clone();
         let id = Self::with_handler(&channel, self.inner.space, self.inner.handler.clone());
+        id.inner.untold.lock().wait_for_request();
         {
-            let listener = self.inner.state.lock();
             let mut state = id.inner.state.lock();
             state.phase = Phase::Asked;
             state.options = listener.options;

@@ -19,6 +19,7 @@ use crate::device::CmDevice;
 use crate::error::BindError;
 use crate::id::{CmId, IdInner, IdNumber};
 use crate::ports::{EPHEMERAL, Ports, Sharing};
+use crate::route::is_of_this_host;
 use crate::watch::Watch;
 
 /// How long a device may take to have an address that its interface has, at most.
@@ -134,6 +135,11 @@ pub(crate) fn device_of(ip: IpAddr) -> Result<Arc<CmDevice>, BindError> {
     Ok(device)
 }
 
+/// Why no device has an address.
+fn nobody_has(ip: IpAddr) -> BindError {
+    if is_of_this_host(ip) { BindError::NoDevice(ip) } else { BindError::OtherHost(ip) }
+}
+
 fn device_listed_with(ip: IpAddr) -> Result<Arc<CmDevice>, BindError> {
     with(|manager| {
         if let Some(device) =
@@ -143,7 +149,7 @@ fn device_listed_with(ip: IpAddr) -> Result<Arc<CmDevice>, BindError> {
         }
         let has = |device: &Device| device.interface().addrs.contains(&ip);
         // Everything of 127.0.0.0/8 is this host's, but only what the interface lists has a GID.
-        let device = list()?.into_iter().find(has).ok_or(BindError::NoDevice(ip))?;
+        let device = list()?.into_iter().find(has).ok_or_else(|| nobody_has(ip))?;
         manager.open(&device).map_err(BindError::Open)
     })
 }

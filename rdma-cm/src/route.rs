@@ -1,6 +1,6 @@
 //! Which of the host's addresses leads to a destination.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 /// Any port: nothing is sent.
@@ -26,9 +26,21 @@ pub(crate) fn source_for(destination: SocketAddr) -> io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
+/// Whether an address is one of this host's, whatever interface has it.
+pub(crate) fn is_of_this_host(ip: IpAddr) -> bool {
+    // Other errors say something else: of a link-local address, that it needs a scope.
+    UdpSocket::bind((ip, 0)).err().is_none_or(|error| error.kind() != ErrorKind::AddrNotAvailable)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_hosts_have_other_addresses() {
+        assert!(is_of_this_host([127, 0, 0, 99].into()));
+        assert!(!is_of_this_host([192, 0, 2, 1].into()));
+    }
 
     #[test]
     fn this_host_is_reached_by_itself() {

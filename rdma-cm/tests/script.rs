@@ -486,7 +486,7 @@ fn a_dreq_without_answer_ends_all_the_same() {
         assert!(matches!(bench.says_one(), CmMessage::Dreq(_)));
     }
     bench.waits();
-    assert_eq!(bench.tells_one(), CmEvent::Disconnected { id, drep: None });
+    assert_eq!(bench.tells_one(), CmEvent::NotAnswered { id });
     assert_eq!(bench.engine.state(id), Some(ConnState::TimeWait));
 }
 

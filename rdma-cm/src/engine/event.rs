@@ -15,7 +15,8 @@ use super::path::CmPath;
 /// - of one that a peer asks for: [`Request`](Self::Request), then, once accepted,
 ///   [`Ready`](Self::Ready), or one of `Rejected` and `Unreachable`, or `Disconnecting` at once;
 /// - of both, while they are connected: `Disconnecting` (the peer's wish), `Disconnected` (ours was
-///   granted, or had no answer) or `Rejected`; then [`TimewaitExit`](Self::TimewaitExit).
+///   granted), `NotAnswered` (it had no answer) or `Rejected`; then
+///   [`TimewaitExit`](Self::TimewaitExit).
 ///
 /// `TimewaitExit` comes of every connection that was in timewait, unless it was destroyed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -72,9 +73,13 @@ pub enum CmEvent {
     Disconnected {
         /// The connection.
         id: CommId,
-        /// What the peer says; `None` when it asked for the end too, does not know the connection,
-        /// or has not answered.
+        /// What the peer says; `None` when it asked for the end too, or does not know the connection.
         drep: Option<Box<Drep>>,
+    },
+    /// The end that we asked for has come, and the peer has not answered (C: `IB_CM_DREQ_ERROR`).
+    NotAnswered {
+        /// The connection.
+        id: CommId,
     },
     /// Late packets are gone; the queue pair's number may be used again.
     TimewaitExit {
@@ -114,6 +119,7 @@ impl CmEvent {
             | Self::Unreachable { id }
             | Self::Disconnecting { id, .. }
             | Self::Disconnected { id, .. }
+            | Self::NotAnswered { id }
             | Self::TimewaitExit { id }
             | Self::Lookup { id, .. }
             | Self::Found { id, .. } => *id,

@@ -73,7 +73,6 @@ impl CmId {
             ack_timeout(state.options.packet_lifetime(), engine_config.ack_delay);
         (state.plan.responder_resources, state.plan.initiator_depth) = (served, under_way);
         state.plan.retry_cnt = param.retry_count.min(RETRIES_MAX);
-        state.plan.min_rnr_timer = state.options.min_rnr_timer;
         let request = ConnectParam {
             path,
             service_id: ServiceId::ip(self.inner.space, remote.port()),
@@ -178,7 +177,6 @@ impl CmId {
         let (served, under_way) = reads(&device, param, Some(asked))?;
         let (qpn, srq) = named_qp(&state, param)?;
         (state.plan.responder_resources, state.plan.initiator_depth) = (served, under_way);
-        state.plan.min_rnr_timer = state.options.min_rnr_timer;
         let acceptance = AcceptParam {
             qpn,
             srq,

@@ -90,6 +90,6 @@ impl CmId {
             };
             return Ok((attr, mask | QpAttrMask::STATE));
         }
-        Ok(state.plan.attr(to)?)
+        Ok(state.qp_attr(to)?)
     }
 }

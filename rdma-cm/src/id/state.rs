@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ibverbs_api::{Gid, Psn, QpState, QpType, QueuePair, ServiceId};
+use ibverbs_api::{Gid, Psn, QpAttr, QpAttrMask, QpState, QpType, QueuePair, ServiceId};
 use rxe_wire::mad::cm::{Bits, CommId, TimeoutExponent};
 
 use super::IdNumber;
@@ -14,7 +14,7 @@ use crate::device::CmDevice;
 use crate::engine::{CmPath, Ece, ListenOn, ListenerId};
 use crate::error::IdError;
 use crate::manager::BoundPort;
-use crate::qp_plan::QpPlan;
+use crate::qp_plan::{NoPlan, QpPlan};
 use crate::service::Service;
 
 /// What has been done with an identifier (C: `enum rdma_cm_state` of Linux).
@@ -205,10 +205,21 @@ impl State {
         }
     }
 
+    /// The attributes of a state, with what was set for the queue pair: that counts whenever it was
+    /// set, as in Linux.
+    pub(super) fn qp_attr(&self, to: QpState) -> Result<(QpAttr, QpAttrMask), NoPlan> {
+        let plan = QpPlan {
+            timeout: self.options.ack_timeout().unwrap_or(self.plan.timeout),
+            min_rnr_timer: self.options.min_rnr_timer,
+            ..self.plan
+        };
+        plan.attr(to)
+    }
+
     /// Moves the queue pair to a state of the plan, if there is one.
     pub(crate) fn move_qp(&self, to: QpState) -> Result<(), IdError> {
         let Some(qp) = &self.qp else { return Ok(()) };
-        let (attr, mask) = self.plan.attr(to)?;
+        let (attr, mask) = self.qp_attr(to)?;
         qp.modify(&attr, mask).map_err(|error| IdError::ModifyQp { to, error })
     }
 
@@ -224,8 +235,8 @@ impl State {
     /// Ends all work of the queue pair, if there is one.
     pub(crate) fn fail_qp(&self) {
         let Some(qp) = &self.qp else { return };
-        let attr = ibverbs_api::QpAttr { state: QpState::Err, ..Default::default() };
-        if let Err(error) = qp.modify(&attr, ibverbs_api::QpAttrMask::STATE) {
+        let attr = QpAttr { state: QpState::Err, ..QpAttr::default() };
+        if let Err(error) = qp.modify(&attr, QpAttrMask::STATE) {
             tracing::debug!(target: "rxe::cm", qpn = %qp.qpn(), %error, "not failed");
         }
     }

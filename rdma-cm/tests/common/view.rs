@@ -43,7 +43,10 @@ impl View {
             (Some(Accepting), CmEvent::Ready { .. }) => Connected,
             (Some(Accepting | Connected), CmEvent::Disconnecting { .. }) => Parted,
             // Connected: the peer has made a new connection with that queue pair.
-            (Some(Parting | Connected), CmEvent::Disconnected { .. }) => Over,
+            (
+                Some(Parting | Connected),
+                CmEvent::Disconnected { .. } | CmEvent::NotAnswered { .. },
+            ) => Over,
             (Some(LookingUp), CmEvent::Found { .. } | CmEvent::Unreachable { .. }) => Over,
             (Some(Over | Parted), CmEvent::TimewaitExit { .. }) => return None,
             _ => panic!("{event:?} while {before:?}"),
