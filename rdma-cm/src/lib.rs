@@ -27,6 +27,58 @@
 //! | `rdma_iw_cm_id` | none: there is no iWARP here |
 //! | `rdma_event_str`, `rdma_reject_msg` | [`EventType::name`], [`RejReason`] |
 //!
+//! A client, with events; it is destroyed when no event of it is held any more:
+//!
+//! ```no_run
+//! use ibverbs_api::{QpInit, QpType};
+//! use rdma_cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let events = EventChannel::new()?;
+//!     let wait_for = |wanted| {
+//!         let event = events.get()?;
+//!         if event.event() == wanted {
+//!             return Ok(());
+//!         }
+//!         Err(std::io::Error::other(format!("{} status {}", event.event(), event.status())))
+//!     };
+//!     let id = CmId::create(&events, PortSpace::Tcp);
+//!     id.resolve_addr(None, "10.0.0.1:7174".parse()?)?;
+//!     wait_for(EventType::AddrResolved)?;
+//!     id.resolve_route()?;
+//!     wait_for(EventType::RouteResolved)?;
+//!     let cq = id.verbs().ok_or("no device")?.create_cq(16, None, 0)?;
+//!     let _qp = id.create_qp(None, QpInit::new(QpType::Rc, &cq, &cq))?;
+//!     id.connect(&ConnParam::default())?;
+//!     wait_for(EventType::Established)?;
+//!     // The queue pair is ready: post work, poll the queue.
+//!     id.disconnect()?;
+//!     id.destroy();
+//!     rdma_cm::finish(std::time::Duration::from_secs(5));
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Its server, with calls that wait:
+//!
+//! ```no_run
+//! use ibverbs_api::QpType;
+//! use rdma_cm::{AddrHints, ConnParam, Endpoint, EndpointQp, addr_info};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let hints = AddrHints { passive: true, ..AddrHints::default() };
+//!     let all = addr_info(None, Some("7174"), &hints)?[0];
+//!     let listener = Endpoint::create(&all, Some(EndpointQp::new(QpType::Rc)))?;
+//!     listener.listen(0)?;
+//!     let (server, _asked) = listener.get_request()?;
+//!     // Post receives first: the client may send as soon as it is accepted.
+//!     server.accept(&ConnParam::default())?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! `urxe rping`, `cmatose`, `udaddy` and `mckey` are whole programs.
+//!
 //! Below the identifiers is [`engine`], the protocol of connection management between two QP1s
 //! without sockets, threads or clock: what `ib_cm` is in Linux. [`address`], [`QpPlan`] and the rest
 //! that needs no I/O are in files of their own, so that each can be tested alone.
