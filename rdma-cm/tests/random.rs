@@ -43,7 +43,7 @@ fn may_follow(before: Option<EventType>, event: EventType) -> bool {
             matches!(event, Established | Rejected | Unreachable | Disconnected)
         }
         Some(Established | ConnectResponse) => matches!(event, Rejected | Disconnected),
-        Some(Rejected | Disconnected | ConnectError) => event == TimewaitExit,
+        Some(Disconnected) => event == TimewaitExit,
         _ => false,
     }
 }
