@@ -14,7 +14,7 @@ use rdma_cm::{CmId, ConnParam, EventChannel, EventType, PortSpace, RejReason};
 fn what_is_set_of_a_request_counts_for_its_queue_pair() {
     let (server_channel, _listener, port) = listener(PortSpace::Tcp);
     let (channel, client) = resolved(PortSpace::Tcp, port);
-    let _end = End::new(&client, QpType::Rc);
+    let client_end = End::new(&client, QpType::Rc);
     client.connect(&ConnParam::default()).unwrap();
     let server = expect(&server_channel, EventType::ConnectRequest).id().clone();
     let end = End::new(&server, QpType::Rc);
@@ -24,10 +24,15 @@ fn what_is_set_of_a_request_counts_for_its_queue_pair() {
     let (rtr, _) = server.init_qp_attr(QpState::Rtr).unwrap();
     let (rts, _) = server.init_qp_attr(QpState::Rts).unwrap();
     assert_eq!((rtr.min_rnr_timer, rts.timeout), (12, 9));
+    // What is too great does not become little, or none at all.
+    client.set_ack_timeout(32);
+    client.set_min_rnr_timer(33);
     server.accept(&ConnParam::default()).unwrap();
     expect(&channel, EventType::Established);
     let attr = end.qp.query().unwrap();
     assert_eq!((attr.min_rnr_timer, attr.timeout), (12, 9));
+    let attr = client_end.qp.query().unwrap();
+    assert_eq!((attr.min_rnr_timer, attr.timeout), (31, 31));
 }
 
 #[test]

@@ -26,6 +26,8 @@ const AFONLY: i32 = 2;
 const ACK_TIMEOUT: i32 = 3;
 /// The greatest ACK timeout: 5 bits.
 const ACK_TIMEOUT_MAX: u8 = 31;
+/// The greatest code of an RNR timer: 5 bits.
+const RNR_TIMER_MAX: u8 = 31;
 
 /// What can be set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,15 +142,16 @@ impl CmId {
         self.inner.state.lock().options.tos = tos;
     }
 
-    /// Sets the ACK timeout of the queue pair, 5 bits: 4.096 µs × 2^`timeout` (C:
-    /// `rdma_set_ack_timeout`).
+    /// Sets the ACK timeout of the queue pair: 4.096 µs × 2^`timeout`, or none for 0; what is beyond
+    /// 31 counts as 31 (C: `rdma_set_ack_timeout`).
     pub fn set_ack_timeout(&self, timeout: u8) {
-        self.inner.state.lock().options.ack_timeout = Some(timeout & 0x1f);
+        self.inner.state.lock().options.ack_timeout = Some(timeout.min(ACK_TIMEOUT_MAX));
     }
 
-    /// Sets the RNR timer that the peer is told, 5 bits (C: `rdma_set_min_rnr_timer`).
+    /// Sets the RNR timer that the peer is told, by its code; what is beyond 31 counts as 31, half a
+    /// second (C: `rdma_set_min_rnr_timer`).
     pub fn set_min_rnr_timer(&self, timer: u8) {
-        self.inner.state.lock().options.min_rnr_timer = timer & 0x1f;
+        self.inner.state.lock().options.min_rnr_timer = timer.min(RNR_TIMER_MAX);
     }
 
     /// Sets how long the peer may take to answer a message, 4.096 µs × 2^`timeout`, and how often
