@@ -43,6 +43,15 @@ fn a_handler_that_panics_ends_its_identifier_and_no_other() {
 
 #[test]
 fn a_request_is_told_before_what_becomes_of_it() {
+    // Where other processes share the address, one of them may get the refusal, which nobody
+    // repeats.
+    let told = (0..5).find_map(|_| what_is_told_behind_a_request());
+    assert_eq!(told, Some(EventType::Rejected));
+}
+
+/// A client gives up while its request waits for the lock of a listener: what that is told after the
+/// request, if it is told anything.
+fn what_is_told_behind_a_request() -> Option<EventType> {
     let (told, events) = mpsc::channel();
     let listener = CmId::create_with_handler(PortSpace::Tcp, move |event| {
         told.send((event.event(), event.id().clone())).unwrap();
@@ -57,12 +66,13 @@ fn a_request_is_told_before_what_becomes_of_it() {
     let end = End::new(&client, QpType::Rc);
     client.connect(&ConnParam::default()).unwrap();
     std::thread::sleep(Duration::from_millis(100));
-    // The client gives up; its refusal comes while the request waits for the lock.
     client.destroy();
     drop(end);
     assert!(events.recv_timeout(Duration::from_millis(200)).is_err(), "it is locked");
     drop(lock);
     let (event, request) = events.recv_timeout(SOON).unwrap();
     assert_eq!(event, EventType::ConnectRequest);
-    assert_eq!(events.recv_timeout(SOON).unwrap(), (EventType::Rejected, request));
+    let (event, id) = events.recv_timeout(Duration::from_secs(2)).ok()?;
+    assert_eq!(id, request);
+    Some(event)
 }
