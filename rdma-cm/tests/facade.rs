@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use ends::*;
-use ibverbs_api::{QpInit, QpState, QpType, SendOp};
+use ibverbs_api::{QpState, QpType, SendOp};
 use rdma_cm::{
     BindError, CmId, ConnParam, EventChannel, EventParam, EventType, JoinState, PortSpace,
     RejReason, Verdict,
@@ -78,21 +78,8 @@ fn a_refusal_says_why() {
 fn a_queue_pair_of_the_callers_own() {
     let (server_channel, _listener, port) = listener(PortSpace::Tcp);
     let (channel, id) = resolved(PortSpace::Tcp, port);
-    let context = id.verbs().unwrap();
-    let cq = context.create_cq(16, None, 0).unwrap();
-    let pd = context.alloc_pd().unwrap();
-    let qp = pd.create_qp(QpInit::new(QpType::Rc, &cq, &cq)).unwrap();
     assert!(id.connect(&ConnParam::default()).is_err(), "no queue pair, and none named");
-    id.connect(&ConnParam { qpn: qp.qpn(), ..ConnParam::default() }).unwrap();
-    let request = expect(&server_channel, EventType::ConnectRequest);
-    let server = request.id().clone();
-    let _end = End::new(&server, QpType::Rc);
-    server.accept(&ConnParam::default()).unwrap();
-    expect(&channel, EventType::ConnectResponse);
-    for to in [QpState::Init, QpState::Rtr, QpState::Rts] {
-        let (attr, mask) = id.init_qp_attr(to).unwrap();
-        qp.modify(&attr, mask).unwrap();
-    }
+    let _ends = connect_by_hand(&id, &channel, &server_channel);
     id.establish().unwrap();
     expect(&server_channel, EventType::Established);
 }

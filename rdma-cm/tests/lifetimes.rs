@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use ends::*;
-use ibverbs_api::{QpInit, QpState, QpType, SendOp, SrqAttr};
+use ibverbs_api::{QpInit, QpType, SendOp, SrqAttr};
 use rdma_cm::{CmId, ConnParam, EventChannel, EventParam, EventType, PortSpace, Verdict};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -100,33 +100,14 @@ fn a_shared_receive_queue_is_told_of_without_asking() {
 fn data_makes_the_connection_where_the_last_message_is_lost() {
     let (server_channel, _listener, port) = listener(PortSpace::Tcp);
     let (channel, id) = resolved(PortSpace::Tcp, port);
-    let context = id.verbs().unwrap();
-    let cq = context.create_cq(16, None, 0).unwrap();
-    let pd = context.alloc_pd().unwrap();
-    let qp = pd.create_qp(QpInit::new(QpType::Rc, &cq, &cq)).unwrap();
-    id.connect(&ConnParam { qpn: qp.qpn(), ..ConnParam::default() }).unwrap();
-    let request = expect(&server_channel, EventType::ConnectRequest);
-    let server = request.id().clone();
-    let end = End::new(&server, QpType::Rc);
-    server.accept(&ConnParam::default()).unwrap();
-    expect(&channel, EventType::ConnectResponse);
-    for to in [QpState::Init, QpState::Rtr, QpState::Rts] {
-        let (attr, mask) = id.init_qp_attr(to).unwrap();
-        qp.modify(&attr, mask).unwrap();
-    }
+    let (sender, (_server, end)) = connect_by_hand(&id, &channel, &server_channel);
     assert!(server_channel.wait(Duration::from_millis(50)).unwrap().is_none());
     // No `establish`: as if the RTU were lost. The REP would come again after 5 seconds.
     let start = Instant::now();
-    let sender = End { qp: Arc::new(qp), cq, memory: end_memory(&pd), pd };
     sender.post(SendOp::Send { imm: None }, b"early");
     assert_eq!(end.received(), b"early");
     expect(&server_channel, EventType::Established);
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
-}
-
-fn end_memory(pd: &ibverbs_api::ProtectionDomain) -> ibverbs_api::MemoryRegion {
-    let buffer = ibverbs_api::DmaBuf::zeroed(64);
-    pd.register(buffer, ibverbs_api::AccessFlags::LOCAL_WRITE).unwrap()
 }
 
 #[test]

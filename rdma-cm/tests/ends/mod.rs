@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ibverbs_api::{
-    AccessFlags, CompletionQueue, DmaBuf, MemoryRegion, ProtectionDomain, QpInit, QpType,
+    AccessFlags, CompletionQueue, DmaBuf, MemoryRegion, ProtectionDomain, QpInit, QpState, QpType,
     QueuePair, RecvWr, SendData, SendFlags, SendOp, SendWr, WcStatus,
 };
 use rdma_cm::{CmId, ConnParam, Event, EventChannel, EventParam, EventType, PortSpace};
@@ -83,6 +83,31 @@ impl End {
         self.memory.buffer().read_at(0, &mut text).unwrap();
         text
     }
+}
+
+/// Connects with a queue pair of the client's own, which it has brought to RTS by hand. What is left
+/// is to say so. Returns the client's end, and the identifier and the end of the server.
+pub(crate) fn connect_by_hand(
+    id: &CmId,
+    channel: &EventChannel,
+    server_channel: &EventChannel,
+) -> (End, (CmId, End)) {
+    let context = id.verbs().unwrap();
+    let cq = context.create_cq(16, None, 0).unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let qp = pd.create_qp(QpInit::new(QpType::Rc, &cq, &cq)).unwrap();
+    let memory = pd.register(DmaBuf::zeroed(64), AccessFlags::LOCAL_WRITE).unwrap();
+    id.connect(&ConnParam { qpn: qp.qpn(), ..ConnParam::default() }).unwrap();
+    let request = expect(server_channel, EventType::ConnectRequest);
+    let server = request.id().clone();
+    let server_end = End::new(&server, QpType::Rc);
+    server.accept(&ConnParam::default()).unwrap();
+    expect(channel, EventType::ConnectResponse);
+    for to in [QpState::Init, QpState::Rtr, QpState::Rts] {
+        let (attr, mask) = id.init_qp_attr(to).unwrap();
+        qp.modify(&attr, mask).unwrap();
+    }
+    (End { qp: Arc::new(qp), cq, memory, pd }, (server, server_end))
 }
 
 /// Both ends of a connection, with their channels.

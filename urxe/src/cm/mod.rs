@@ -1,8 +1,8 @@
 //! What the programs of the connection manager share: `urxe rping`, `cmatose`, `udaddy` and `mckey`.
 //!
 //! [`Node`] is one end of a connection or of a datagram path, with what it sends and receives;
-//! [`Queue`] waits for completions and events together, [`Told`] is an event; the rest is addresses and errors. Which event is
-//! answered with which call is not here: it is what each program shows.
+//! [`Queue`] waits for completions and events together, [`Told`] is an event; the rest is addresses
+//! and errors. Which event is answered with which call is not here: it is what each program shows.
 
 mod address;
 mod error;
