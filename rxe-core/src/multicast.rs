@@ -3,16 +3,14 @@
 //! The table belongs to the device, so that any thread may attach and detach. A packet to a group,
 //! with the multicast QPN, is given to [`Shard::handle_packet`](crate::Shard::handle_packet), which
 //! delivers it to the attached queue pairs of that shard alone: so the owner of several shards
-//! hands it to each that [`Multicast::slots`] names. It also has to join the group on the network,
-//! for as long as there is a member ([`GroupListener`]). What a queue pair sends to its own group
-//! comes back from the network, and is not delivered to the sender.
+//! hands it to each that [`Multicast::slots`] names. It also joins the group on the network (R49), by
+//! IGMP or MLD, for as long as it [has members](Multicast::has_members). What a queue pair sends to
+//! its own group comes back from the network, and is not delivered to the sender.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::sync::Arc;
 
 use gid_table::Gid;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use rxe_wire::Qpn;
 
 use crate::config::Limits;
@@ -21,17 +19,6 @@ use crate::qp::{QpType, QueuePair};
 
 /// The QPN that packets to a group carry.
 pub const MULTICAST_QPN: Qpn = Qpn::new(0xff_ffff);
-
-/// Is told when groups get their first member, and when the last one leaves.
-///
-/// A link joins the IP group then, by IGMP or MLD, and leaves it (R49). It is called with a lock of
-/// the table held: it must not call back into it.
-pub trait GroupListener: Send + Sync {
-    /// The group has its first member.
-    fn joined(&self, group: Gid);
-    /// The group has lost its last member.
-    fn left(&self, group: Gid);
-}
 
 /// Why a queue pair is not attached to, or detached from, a group (`ibv_attach_mcast`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -80,39 +67,38 @@ impl MulticastError {
 }
 
 /// The groups of a device and their members.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub struct Multicast {
     groups: RwLock<HashMap<Gid, Vec<Qpn>>>,
-    listener: Mutex<Option<Arc<dyn GroupListener>>>,
-}
-
-impl fmt::Debug for Multicast {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Multicast").field("groups", &*self.groups.read()).finish_non_exhaustive()
-    }
 }
 
 impl Multicast {
-    /// Sets who is told of groups from now on; it is told at once of those that there are.
-    pub fn set_listener(&self, listener: Arc<dyn GroupListener>) {
-        let groups = self.groups.write();
-        groups.keys().for_each(|&group| listener.joined(group));
-        *self.listener.lock() = Some(listener);
-    }
-
     /// The groups that have members.
     pub fn groups(&self) -> Vec<Gid> {
         self.groups.read().keys().copied().collect()
     }
 
+    /// Whether a group has members.
+    pub fn has_members(&self, group: Gid) -> bool {
+        self.groups.read().contains_key(&group)
+    }
+
     /// The slots of the shards that have members of a group: each gets its packets, once.
     pub fn slots(&self, group: Gid) -> Vec<u8> {
+        let mut slots = Vec::new();
+        self.slots_into(group, &mut slots);
+        slots
+    }
+
+    /// As [`Self::slots`], in the place of what is in `to`: for whoever has packets come one after
+    /// the other.
+    pub fn slots_into(&self, group: Gid, to: &mut Vec<u8>) {
+        to.clear();
         let groups = self.groups.read();
         let members = groups.get(&group).map_or(&[][..], Vec::as_slice);
-        let mut slots: Vec<_> = members.iter().map(|qpn| qpn.slot()).collect();
-        slots.sort_unstable();
-        slots.dedup();
-        slots
+        to.extend(members.iter().map(|qpn| qpn.slot()));
+        to.sort_unstable();
+        to.dedup();
     }
 
     /// Puts the members of a group that live in `slot` in the place of what is in `to`.
@@ -155,9 +141,6 @@ impl Multicast {
         }
         members.push(qp.qpn());
         qp.note_attached(true);
-        if is_new && let Some(listener) = &*self.listener.lock() {
-            listener.joined(group);
-        }
         Ok(())
     }
 
@@ -171,9 +154,6 @@ impl Multicast {
         qp.note_attached(false);
         if members.is_empty() {
             groups.remove(&group);
-            if let Some(listener) = &*self.listener.lock() {
-                listener.left(group);
-            }
         }
         Ok(())
     }

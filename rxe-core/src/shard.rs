@@ -476,13 +476,25 @@ impl Shard {
             return Err(Counter::drop_bad_pkey);
         }
         if service == Service::Ud {
-            return Ok(key);
+            return self.admit_datagram(key, path);
         }
         if machine.connection.is_none() {
             return Err(Counter::drop_wrong_state);
         }
         if !machine.is_peer(path.source, path.destination, path.gid_type) {
             return Err(Counter::drop_wrong_address);
+        }
+        Ok(key)
+    }
+
+    /// Whether a datagram came by the port of its queue pair, where the device has several.
+    fn admit_datagram(&self, key: u32, path: &Path) -> Result<u32, Counter> {
+        if self.device.ports().len() > 1 {
+            let port = self.device.port(self.machines[key as usize].attr.port_num);
+            let gid = (path.destination, path.gid_type);
+            if port.is_none_or(|port| port.gids.read().find(gid.0, gid.1).is_none()) {
+                return Err(Counter::drop_wrong_address);
+            }
         }
         Ok(key)
     }

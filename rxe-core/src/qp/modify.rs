@@ -1,6 +1,6 @@
 //! Moving a queue pair between states: all checks first, then all changes.
 
-use gid_table::{Gid, GidEntry};
+use gid_table::{Gid, GidEntry, GidType};
 
 use super::attr::{AddressVector, QpAttr, QpAttrMask, QpState, QpType};
 use super::completer::Completer;
@@ -259,7 +259,9 @@ pub(crate) fn source_gid(port: &Port, av: &AddressVector) -> Result<GidEntry, Mo
     if !entry.owned {
         return Err(ModifyQpError::GidNotOwned { index, gid: entry.gid, suggested });
     }
-    if is_v4(entry.gid) != is_v4(av.dgid) {
+    // RoCE v1 has no IP: its header takes any two GIDs, as that of an IPv4 address and that of the
+    // group that stands for one of IPv4 there (`ff0e::ffff:239.1.2.3`).
+    if entry.gid_type == GidType::RoceV2 && is_v4(entry.gid) != is_v4(av.dgid) {
         let (source_gid, dgid) = (entry.gid, av.dgid);
         return Err(ModifyQpError::Family { source_gid, dgid, suggested });
     }

@@ -459,6 +459,16 @@ fn address_handles_hold_their_gid() {
     assert_eq!(error.errno(), errno::EINVAL);
     let error = peer_error(&s, AddressVector::new(Gid::from_ip("fe80::9".parse().unwrap()), 1));
     assert!(matches!(error, CreateAhError::Address(ModifyQpError::Family { .. })), "{error}");
+    // RoCE v1 has no IP, so no families either.
+    let v1 = WantedGid {
+        gid: Gid::from_ip([10, 0, 0, 201].into()),
+        gid_type: GidType::RoceV1,
+        ..wanted
+    };
+    gids.write().add(v1).unwrap();
+    let index = gids.read().find(v1.gid, GidType::RoceV1).unwrap().gid_index;
+    let av = AddressVector::new(Gid::from_ip("fe80::9".parse().unwrap()), index);
+    device.create_ah(s.host.pd, &av).unwrap();
     let av = AddressVector { flow_label: 1 << 20, ..AddressVector::new(s.path.source, 1) };
     let error = peer_error(&s, av);
     assert!(matches!(error, CreateAhError::Address(ModifyQpError::Value { .. })), "{error}");
