@@ -250,6 +250,7 @@ facade_errors!(
     ibverbs_api::AllocDmError,
     ibverbs_api::AllocParentError,
     ibverbs_api::AllocPdError,
+    ibverbs_api::AttachMulticastError,
     ibverbs_api::BindMwError,
     ibverbs_api::CatchFaultsError,
     ibverbs_api::CreateAhError,

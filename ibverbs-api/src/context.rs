@@ -5,9 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use gid_table::{
-    Gid, GidEntry, GidTable, GidType, InterfaceInfo, LinkGidTypes, QueryGidTableError,
-};
+use gid_table::{Gid, GidEntry, GidTable, GidType, QueryGidTableError};
 use parking_lot::RwLockReadGuard;
 use rand_core::{OsRng, TryRngCore};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,7 +20,7 @@ use rxe_core::wq::MAX_MESSAGE;
 use rxe_core::xrc::OpenXrcdError;
 use rxe_net::host::{Following, follow, link_speed};
 use rxe_net::link::LinkCounters;
-use rxe_net::runtime::{Clock, EventFd, LinkKind, OpenLink, PacketLinks, Runner, UdpLinks};
+use rxe_net::runtime::{Clock, EventFd, Groups, LinkKind, OpenLink, PacketLinks, Runner, UdpLinks};
 use rxe_wire::PKey;
 
 use crate::attr::{
@@ -31,7 +29,7 @@ use crate::attr::{
 };
 use crate::channel::CompletionChannel;
 use crate::cq::{CompletionQueue, CqOptions};
-use crate::device::{Device, OpenOptions, active_mtu};
+use crate::device::{Device, DevicePort, OpenOptions};
 use crate::dm::DeviceMemory;
 use crate::error::{OpenError, QueryError, WaitError};
 use crate::pd::ProtectionDomain;
@@ -62,6 +60,7 @@ pub(crate) struct ContextInner {
     following: Option<Following>,
     pub(crate) core: Arc<CoreDevice>,
     pub(crate) runners: Vec<Arc<Runner>>,
+    pub(crate) groups: Arc<Groups>,
     event_fd: Arc<EventFd>,
 }
 
@@ -84,10 +83,7 @@ impl Context {
     pub(crate) fn open(device: &Device, options: OpenOptions) -> Result<Self, OpenError> {
         let link = options.link.clone();
         let opener: Arc<dyn OpenLink> = match link.kind {
-            LinkKind::Packet { .. } => {
-                let InterfaceInfo { ifindex, mac, .. } = *device.interface();
-                Arc::new(PacketLinks { options: link, ifindex, mac })
-            }
+            LinkKind::Packet { .. } => Arc::new(PacketLinks { options: link }),
             _ => Arc::new(UdpLinks { options: link }),
         };
         Self::open_on(device, &options, opener)
@@ -107,12 +103,15 @@ impl Context {
             Some(seed) => seed,
             None => random_seed().map_err(os)?,
         };
-        let active_mtu = active_mtu(device.interface()).unwrap_or(Mtu::M256);
         let OpenOptions { limits, congestion, .. } = *options;
         let config = DeviceConfig { seed, limits, congestion };
-        let port = Port::new(device.gid_table(options.link.kind.gid_types()), active_mtu);
-        let port = if device.is_active() { port } else { port.down() };
-        let core = CoreDevice::new(config, vec![port]);
+        let tables = device.gid_tables(options.link.kind.gid_types());
+        let port = |(table, port): (GidTable, &DevicePort)| {
+            let core = Port::new(table, port.active_mtu());
+            if port.is_active() { core } else { core.down() }
+        };
+        let ports = tables.into_iter().zip(device.ports()).map(port).collect();
+        let core = CoreDevice::new(config, ports);
         let event_fd = Arc::new(EventFd::new().map_err(os)?);
         core.events().set_waker(event_fd.clone());
         let mut runners = Vec::with_capacity(shards);
@@ -125,8 +124,11 @@ impl Context {
                 }
             }
         }
-        let following = keep_port(device, options.link.kind.gid_types(), &core, &runners);
-        let inner = ContextInner { device: device.clone(), following, core, runners, event_fd };
+        let groups = Arc::new(Groups::new(core.clone(), opener));
+        let keeper = PortKeeper::new(device, options.link.kind.gid_types(), core.clone())
+            .telling(runners.clone(), groups.clone());
+        let (device, following) = (device.clone(), keep_port(device, keeper));
+        let inner = ContextInner { device, following, core, runners, groups, event_fd };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -167,7 +169,8 @@ impl Context {
             capabilities: DeviceCapFlags::all(),
             max_mr_size: u64::MAX,
             page_size_cap: 0xffff_f000,
-            phys_port_cnt: 1,
+            // There are not so many that they have no number.
+            phys_port_cnt: u8::try_from(self.inner.core.ports().len()).unwrap_or(u8::MAX),
             max_pkeys: 1,
             local_ca_ack_delay: LOCAL_CA_ACK_DELAY,
             atomic_cap: AtomicCap::Device,
@@ -193,8 +196,10 @@ impl Context {
     /// [`QueryError::Port`] when there is no such port.
     pub fn query_port(&self, port: u8) -> Result<PortAttr, QueryError> {
         let found = self.port(port)?;
-        let (active_width, active_speed) =
-            link_rate(link_speed(&self.inner.device.interface().name));
+        let mut interfaces = self.inner.device.interfaces();
+        let interface = interfaces.nth(usize::from(port).saturating_sub(1));
+        let speed = interface.and_then(|interface| link_speed(&interface.name));
+        let (active_width, active_speed) = link_rate(speed);
         let (state, phys_state) = match found.is_active() {
             true => (PortState::Active, PhysState::LinkUp),
             false => (PortState::Down, PhysState::Polling),
@@ -452,14 +457,7 @@ impl Context {
 }
 
 /// Lets the port follow its interface. A device works without too: its port stays as it is.
-fn keep_port(
-    device: &Device,
-    types: LinkGidTypes,
-    core: &Arc<CoreDevice>,
-    runners: &[Arc<Runner>],
-) -> Option<Following> {
-    let ifindex = device.interface().ifindex;
-    let mut keeper = PortKeeper::new(device.name(), ifindex, types, core.clone(), runners.to_vec());
+fn keep_port(device: &Device, mut keeper: PortKeeper) -> Option<Following> {
     follow(move |all| keeper.update(all))
         .inspect_err(|error| {
             tracing::warn!(target: "rxe::gid", device = device.name(), %error,

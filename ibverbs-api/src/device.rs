@@ -1,4 +1,4 @@
-//! Devices: one for each interface that is up and has an address.
+//! Devices: one for each interface that is up and has an address, or of several of these.
 
 use gid_table::eui64;
 use gid_table::populate::{LinkGidTypes, port_gids, sync, uppers};
@@ -10,15 +10,44 @@ use rxe_net::runtime::LinkOptions;
 
 use crate::context::Context;
 use crate::error::{DeviceError, OpenError};
-use crate::selection::DeviceSelection;
+use crate::selection::{DeviceSelection, SelectionError, is_name};
 
-/// An RDMA device (`struct ibv_device`): an interface of this host, not opened yet.
+/// The most ports that a device has: their numbers have 8 bits, from 1 on.
+const PORTS_MAX: usize = 255;
+
+/// An RDMA device (`struct ibv_device`): an interface of this host, not opened yet, or several of
+/// them, each of which is a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Device {
     name: String,
-    interface: InterfaceInfo,
-    /// The interfaces on top of it, whose addresses are GIDs of its port too.
+    /// At least one.
+    ports: Vec<DevicePort>,
+}
+
+/// A port: an interface as it was when the device was listed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct DevicePort {
+    pub(crate) interface: InterfaceInfo,
+    /// The interfaces on top of it, whose addresses are GIDs of the port too.
     uppers: Vec<InterfaceInfo>,
+}
+
+impl DevicePort {
+    /// Whether packets could be sent and received when it was listed.
+    pub(crate) fn is_active(&self) -> bool {
+        is_active(&self.interface)
+    }
+
+    /// The path MTU that it could carry.
+    pub(crate) fn active_mtu(&self) -> Mtu {
+        active_mtu(&self.interface).unwrap_or(Mtu::M256)
+    }
+
+    /// The name of the interface of this index, itself or one on top; its own for any other.
+    pub(crate) fn interface_name(&self, ifindex: u32) -> &str {
+        let on_top = self.uppers.iter().find(|upper| upper.ifindex == ifindex);
+        &on_top.unwrap_or(&self.interface).name
+    }
 }
 
 /// How a device is opened, beyond the defaults.
@@ -76,8 +105,10 @@ pub(crate) fn all_devices() -> Result<Vec<Device>, DeviceError> {
     let all = host::interfaces()?;
     let device = |interface: &InterfaceInfo| Device {
         name: format!("rxe_{}", interface.name),
-        interface: interface.clone(),
-        uppers: uppers(interface.ifindex, &all).into_iter().cloned().collect(),
+        ports: vec![DevicePort {
+            interface: interface.clone(),
+            uppers: uppers(interface.ifindex, &all).into_iter().cloned().collect(),
+        }],
     };
     Ok(all.iter().filter(|interface| usable(interface)).map(device).collect())
 }
@@ -113,40 +144,76 @@ impl Device {
         &self.name
     }
 
-    /// The interface behind it, as it was when the device was listed.
-    pub fn interface(&self) -> &InterfaceInfo {
-        &self.interface
+    /// One device of several, with all of their ports, in this order.
+    ///
+    /// As an adapter with two ports: each port has its own GIDs, state and path MTU, and an address
+    /// vector and a queue pair name one (`port_num`, from 1 on). C programs get such a device by
+    /// `URXE_DEVICES=dual=eth0+eth1` ([`DeviceSelection`]).
+    ///
+    /// # Errors
+    ///
+    /// [`SelectionError`]: the name is none, there is no device, one of them is there twice, or
+    /// they have more ports than have numbers.
+    pub fn joined(name: &str, devices: &[Self]) -> Result<Self, SelectionError> {
+        let mut ports: Vec<DevicePort> = Vec::new();
+        for port in devices.iter().flat_map(|device| &device.ports) {
+            if ports.iter().any(|known| known.interface.ifindex == port.interface.ifindex) {
+                return Err(SelectionError::Twice { device: port.interface.name.clone() });
+            }
+            ports.push(port.clone());
+        }
+        if !(1..=PORTS_MAX).contains(&ports.len()) {
+            return Err(SelectionError::Ports { ports: ports.len(), max: PORTS_MAX });
+        }
+        Self { name: String::new(), ports }.renamed(name)
     }
 
-    /// EUI-64 of the interface, in host order (`ibv_get_device_guid`); of one without a hardware
-    /// address, made of its index.
+    /// The interface behind it, or behind its first port, as it was when the device was listed.
+    pub fn interface(&self) -> &InterfaceInfo {
+        &self.ports[0].interface
+    }
+
+    /// The interfaces behind its ports, in their order, as they were when the device was listed.
+    pub fn interfaces(&self) -> impl ExactSizeIterator<Item = &InterfaceInfo> {
+        self.ports.iter().map(|port| &port.interface)
+    }
+
+    /// Its ports; the first one has number 1.
+    pub(crate) fn ports(&self) -> &[DevicePort] {
+        &self.ports
+    }
+
+    /// EUI-64 of the (first) interface, in host order (`ibv_get_device_guid`); of one without a
+    /// hardware address, made of its index.
     pub fn guid(&self) -> u64 {
-        match self.interface.mac {
+        let InterfaceInfo { mac, ifindex, .. } = *self.interface();
+        match mac {
             Some(mac) if mac != [0; 6] => eui64::node_guid(mac),
             // Locally assigned: 02.
-            _ => 0x0200_0000_0000_0000 | u64::from(self.interface.ifindex),
+            _ => 0x0200_0000_0000_0000 | u64::from(ifindex),
         }
     }
 
     /// The same device under another name.
-    pub(crate) fn renamed(mut self, name: &str) -> Self {
-        name.clone_into(&mut self.name);
-        self
-    }
-
-    /// Whether packets could be sent and received when it was listed.
-    pub(crate) fn is_active(&self) -> bool {
-        is_active(&self.interface)
-    }
-
-    /// The GIDs of its port, as they are at the moment of opening it.
-    pub(crate) fn gid_table(&self, types: LinkGidTypes) -> GidTable {
-        let mut gids = GidTable::new(1, GidTable::DEFAULT_CAPACITY);
-        let report = sync(&mut gids, &port_gids(&self.interface, &self.uppers, types));
-        for refused in report.refused {
-            tracing::warn!(target: "rxe::gid", device = self.name, %refused, "GID left out");
+    pub(crate) fn renamed(mut self, name: &str) -> Result<Self, SelectionError> {
+        if !is_name(name) {
+            return Err(SelectionError::Name { name: name.to_owned() });
         }
-        gids
+        name.clone_into(&mut self.name);
+        Ok(self)
+    }
+
+    /// The GIDs of each of its ports, as they are at the moment of opening it.
+    pub(crate) fn gid_tables(&self, types: LinkGidTypes) -> Vec<GidTable> {
+        let table = |(number, port): (u32, &DevicePort)| {
+            let mut gids = GidTable::new(number, GidTable::DEFAULT_CAPACITY);
+            let report = sync(&mut gids, &port_gids(&port.interface, &port.uppers, types));
+            for refused in report.refused {
+                tracing::warn!(target: "rxe::gid", device = self.name, %refused, "GID left out");
+            }
+            gids
+        };
+        (1..).zip(&self.ports).map(table).collect()
     }
 
     /// Opens it with the defaults (`ibv_open_device`).
@@ -181,5 +248,6 @@ pub(crate) fn test_device(interface: &str, ifindex: u8) -> Device {
         addrs: vec![[10, 0, 0, ifindex].into()],
         ..InterfaceInfo::default()
     };
-    Device { name: format!("rxe_{}", interface.name), interface, uppers: Vec::new() }
+    let name = format!("rxe_{}", interface.name);
+    Device { name, ports: vec![DevicePort { interface, uppers: Vec::new() }] }
 }

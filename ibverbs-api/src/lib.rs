@@ -171,7 +171,8 @@ pub use rxe_core::xrc::{OpenXrcdError, XrcdId};
 pub use rxe_core::{CongestionConfig, Counter, CounterValues, Limits, Seed};
 pub use rxe_net::link::LinkCounters;
 pub use rxe_net::runtime::{
-    LinkKind, LinkOptions, ModifyError, OpenLinkError, OptionsError, StartError,
+    AttachMulticastError, LinkKind, LinkOptions, ModifyError, OpenLinkError, OptionsError,
+    StartError,
 };
 pub use rxe_net::slots::{RegisterServiceError, ServiceRegistration, after_fork_in_child};
 pub use rxe_net::udp::{BindError, BufferSizes};

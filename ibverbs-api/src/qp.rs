@@ -13,7 +13,7 @@ use rxe_core::qp::{
     QueuePair as CorePair, RecvPoster, SendBatch, SendPoster, steps_to_rts,
 };
 use rxe_core::wq::{PostRecvError, PostSendError, RecvWr, SendWr};
-use rxe_net::runtime::{ModifyError, Runner};
+use rxe_net::runtime::{AttachMulticastError, ModifyError, Runner};
 use rxe_net::slots::{RegisterServiceError, ServiceRegistration};
 use rxe_wire::mad::cm::ServiceId;
 use rxe_wire::{Psn, QKey, Qpn};
@@ -128,7 +128,7 @@ pub(crate) struct Life {
 
 impl Drop for Life {
     fn drop(&mut self) {
-        self.context.core.detach_all_multicast(&self.core);
+        self.context.groups.detach_all(&self.core);
         // Nobody else has the handle, so it is in no group again.
         if let Err(error) = self.runner.destroy_qp(self.core.qpn()) {
             tracing::error!(target: "rxe::qp", qpn = %self.core.qpn(), %error, "not destroyed");
@@ -324,13 +324,15 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Attaches a UD queue pair to a multicast group (`ibv_attach_mcast`); once more is no error.
+    /// Attaches a UD queue pair to a multicast group (`ibv_attach_mcast`); once more is no error. The
+    /// host joins the IP group, by all interfaces of the device (R49).
     ///
     /// # Errors
     ///
-    /// [`MulticastError`] when the GID is no group, this is no UD, or a limit is reached.
-    pub fn attach_multicast(&self, group: Gid) -> Result<(), MulticastError> {
-        self.life.context.core.attach_multicast(&self.core, group)
+    /// [`AttachMulticastError`] when the GID is no group, this is no UD, a limit is reached, or the
+    /// host cannot join the group.
+    pub fn attach_multicast(&self, group: Gid) -> Result<(), AttachMulticastError> {
+        self.life.context.groups.attach(&self.runner, &self.core, group)
     }
 
     /// Detaches it from a multicast group (`ibv_detach_mcast`); dropping it detaches it from all.
@@ -339,7 +341,7 @@ impl QueuePair {
     ///
     /// [`MulticastError::NotAttached`].
     pub fn detach_multicast(&self, group: Gid) -> Result<(), MulticastError> {
-        self.life.context.core.detach_multicast(&self.core, group)
+        self.life.context.groups.detach(&self.core, group)
     }
 
     /// Posts a send request and sends what may go at once (`ibv_post_send`).

@@ -14,10 +14,11 @@ pub const DEVICES_VARIABLE: &str = "URXE_DEVICES";
 /// The longest name of a device, in bytes (`IBV_SYSFS_NAME_MAX`, less the end of the text).
 const NAME_LEN_MAX: usize = 63;
 
-/// A choice among the devices of this host: `NAME[=INTERFACE],...`.
+/// A choice among the devices of this host: `NAME[=INTERFACE[+INTERFACE]...],...`.
 ///
 /// NAME alone is the name of a device (`rxe_eth0`) or of its interface (`eth0`). `NAME=INTERFACE`
-/// gives the device of that interface another name, for programs that want to see `mlx5_0`. The
+/// gives the device of that interface another name, for programs that want to see `mlx5_0`;
+/// `NAME=INTERFACE+INTERFACE` makes one device of two, with two ports ([`Device::joined`]). The
 /// devices come in the order given, and many programs take the first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceSelection {
@@ -39,7 +40,8 @@ struct Wanted {
 pub enum SelectionError {
     /// It is not of the form `NAME[=INTERFACE],...`.
     #[error(
-        "{part:?} names no device: write NAME, INTERFACE or NAME=INTERFACE, with commas between"
+        "{part:?} names no device: write NAME, INTERFACE, NAME=INTERFACE or \
+         NAME=INTERFACE+INTERFACE, with commas between"
     )]
     Form {
         /// The part that is wrong.
@@ -65,6 +67,14 @@ pub enum SelectionError {
     Twice {
         /// The device.
         device: String,
+    },
+    /// Too few ports for a device, or too many.
+    #[error("a device of {ports} ports: it has 1 to {max}")]
+    Ports {
+        /// The number.
+        ports: usize,
+        /// The most that it can have.
+        max: usize,
     },
     /// `URXE_DEVICES` is not UTF-8.
     #[error("the value is not UTF-8: device names are")]
@@ -106,16 +116,19 @@ impl DeviceSelection {
     fn select(&self, all: &[Device]) -> Result<Vec<Device>, DeviceError> {
         let mut chosen: Vec<Device> = Vec::with_capacity(self.wanted.len());
         for Wanted { name, of } in &self.wanted {
-            let is_meant = |device: &&Device| device.name() == of || device.interface().name == *of;
-            let found = all.iter().find(is_meant);
-            let found = found.ok_or_else(|| missing(of, all))?;
-            if chosen.iter().any(|other| other.interface() == found.interface()) {
-                let device = found.name().to_owned();
+            let found = find(of, all)?;
+            let is_taken = |found: &&Device| {
+                let of_found = |other: &Device| other.interfaces().any(|i| i == found.interface());
+                chosen.iter().any(of_found)
+            };
+            if let Some(twice) = found.iter().find(is_taken) {
+                let device = twice.name().to_owned();
                 return Err(SelectionError::Twice { device }.into());
             }
-            let device = match name {
-                Some(name) => found.clone().renamed(name),
-                None => found.clone(),
+            let device = match (name, found.as_slice()) {
+                (None, [found]) => found.clone(),
+                (None, _) => return Err(SelectionError::Form { part: of.clone() }.into()),
+                (Some(name), found) => Device::joined(name, found)?,
             };
             if chosen.iter().any(|other| other.name() == device.name()) {
                 let name = device.name().to_owned();
@@ -133,6 +146,19 @@ impl FromStr for DeviceSelection {
     fn from_str(text: &str) -> Result<Self, SelectionError> {
         Ok(Self { wanted: text.split(',').map(parse_wanted).collect::<Result<_, _>>()? })
     }
+}
+
+/// The device meant, or those that are to be one.
+fn find(of: &str, all: &[Device]) -> Result<Vec<Device>, DeviceError> {
+    let one = |of: &str| {
+        let is_meant = |device: &&Device| device.name() == of || device.interface().name == *of;
+        all.iter().find(is_meant).cloned()
+    };
+    // An interface may have a `+` in its own name.
+    if let Some(found) = one(of) {
+        return Ok(vec![found]);
+    }
+    of.split('+').map(|part| one(part).ok_or_else(|| missing(part, all))).collect()
 }
 
 fn missing(name: &str, all: &[Device]) -> DeviceError {
@@ -155,7 +181,8 @@ fn parse_wanted(part: &str) -> Result<Wanted, SelectionError> {
     Ok(Wanted { name: name.map(str::to_owned), of: of.to_owned() })
 }
 
-fn is_name(name: &str) -> bool {
+/// Whether a device can have this name.
+pub(crate) fn is_name(name: &str) -> bool {
     let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(is_fine) && !name.starts_with('.')
 }
@@ -169,7 +196,10 @@ mod tests {
         let all = [test_device("lo", 1), test_device("eth0", 2), test_device("eth1", 3)];
         let selection: DeviceSelection = selection.parse().map_err(|error| format!("{error}"))?;
         let chosen = selection.select(&all).map_err(|error| error.to_string())?;
-        let name = |device: Device| (device.name().to_owned(), device.interface().name.clone());
+        let name = |device: Device| {
+            let interfaces: Vec<_> = device.interfaces().map(|i| i.name.clone()).collect();
+            (device.name().to_owned(), interfaces.join("+"))
+        };
         Ok(chosen.into_iter().map(name).collect())
     }
 
@@ -179,6 +209,8 @@ mod tests {
         assert_eq!(names("rxe_eth1,lo"), Ok(vec![pair("rxe_eth1", "eth1"), pair("rxe_lo", "lo")]));
         assert_eq!(names("mlx5_0=eth0"), Ok(vec![pair("mlx5_0", "eth0")]));
         assert_eq!(names("a=rxe_lo,eth0"), Ok(vec![pair("a", "lo"), pair("rxe_eth0", "eth0")]));
+        let dual = pair("dual", "eth1+eth0");
+        assert_eq!(names("dual=eth1+rxe_eth0,lo"), Ok(vec![dual, pair("rxe_lo", "lo")]));
     }
 
     #[test]
@@ -193,6 +225,11 @@ mod tests {
             ("..=lo", "can be no name"),
             ("lo,rxe_lo", "named twice"),
             ("a=lo,a=eth0", "would be called \"a\""),
+            ("a=lo+lo", "named twice"),
+            ("a=lo+eth0,eth0", "named twice"),
+            ("a=lo+", "\"\"; there are"),
+            ("a=lo+wlan0", "\"wlan0\"; there are"),
+            ("lo+eth0", "names no device"),
         ] {
             let error = names(selection).expect_err(selection);
             assert!(error.contains(said), "{selection}: {error}");

@@ -3,7 +3,9 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use ibverbs_api::{CreateQpError, ModifyError, MulticastError, QpState, RegisterServiceError};
+use ibverbs_api::{
+    AttachMulticastError, CreateQpError, ModifyError, MulticastError, QpState, RegisterServiceError,
+};
 use rustix::io::Errno;
 use rxe_core::errno::{EADDRINUSE, EADDRNOTAVAIL, EINVAL, EIO, ENODEV, EOPNOTSUPP};
 use rxe_wire::mad::cm::FieldTooLong;
@@ -137,7 +139,10 @@ pub enum IdError {
     /// The address is no multicast address, or of a group that the identifier has not joined.
     #[error("{0} is no multicast group, or none that the identifier has joined")]
     NoGroup(IpAddr),
-    /// The queue pair cannot join or leave.
+    /// The queue pair cannot join.
+    #[error(transparent)]
+    JoinMulticast(#[from] AttachMulticastError),
+    /// The queue pair cannot leave.
     #[error(transparent)]
     Multicast(#[from] MulticastError),
     /// A program writes events of its own only.
@@ -167,6 +172,7 @@ impl IdError {
             | Self::NoGroup(_)
             | Self::EventType(_)
             | Self::Plan(_) => EINVAL,
+            Self::JoinMulticast(error) => error.errno(),
             Self::Multicast(error) => error.errno(),
             Self::Os(error) => error.raw_os_error().unwrap_or(EIO),
             Self::NoDevice => EADDRNOTAVAIL,

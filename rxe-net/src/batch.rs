@@ -391,6 +391,38 @@ impl TxBatch {
     }
 }
 
+impl TxBatch {
+    /// How many packets from `first` on can leave as one segmented send of so many at most.
+    ///
+    /// At least 1, also for an index too high.
+    pub(crate) fn run_len(&self, first: usize, max_segments: usize) -> usize {
+        let packets = self.packets.get(first..).unwrap_or_default();
+        let Some(head) = packets.first() else { return 1 };
+        let most = packets.len().min(max_segments);
+        let (mut count, mut bytes, mut last_len) = (0, 0, head.sealed_len());
+        while count < most {
+            let packet = &packets[count];
+            let len = packet.sealed_len();
+            let fits = packet.offset() == head.offset() + bytes
+                && bytes + len <= MAX_MESSAGE
+                // A shorter packet ends the run.
+                && last_len == head.sealed_len()
+                && len <= last_len
+                && packet.is_addressed_like(head);
+            if !fits {
+                break;
+            }
+            // Those that it was committed with fit as well, as many as there is room for.
+            let known = if len < last_len { 1 } else { packet.known_run() };
+            count += known.min((MAX_MESSAGE - bytes) / len).min(most - count);
+            let last = &packets[count - 1];
+            last_len = last.sealed_len();
+            bytes = last.offset() + last_len - head.offset();
+        }
+        count.max(1)
+    }
+}
+
 impl Default for TxBatch {
     fn default() -> Self {
         Self::new()

@@ -49,10 +49,10 @@ pub(crate) fn write(
     packet: &[u8],
     icrc: Option<[u8; ICRC_LEN]>,
 ) -> Result<usize, FrameError> {
-    let link = link_of(path, headers);
     let net = net_of(path, headers)?;
     // Without a checksum an IPv6 packet is refused by sockets, and complained of by Wireshark.
     let udp_checksum = net.encapsulation() == Encapsulation::V2Ipv6;
+    let link = link_of(path, headers);
     let builder = FrameBuilder { udp_checksum, ..FrameBuilder::new(Some(link), net) };
     let start = out.len();
     out.resize(start + builder.frame_len(packet.len()), 0);
@@ -61,6 +61,60 @@ pub(crate) fn write(
         *place = icrc;
     }
     Ok(link.len())
+}
+
+/// Writes one frame around several packets of RoCE v2, each with its iCRC, for a kernel that cuts it
+/// apart and completes the checksums. Returns where in the frame its UDP header is.
+pub(crate) fn write_super(
+    out: &mut Vec<u8>,
+    path: &Path,
+    headers: &FrameHeaders,
+    sealed: &[u8],
+) -> Result<usize, FrameError> {
+    let net = net_of(path, headers)?;
+    let builder = FrameBuilder::new(Some(link_of(path, headers)), net);
+    let (packet, icrc) = match sealed.split_last_chunk::<ICRC_LEN>() {
+        Some((packet, icrc)) => (packet, *icrc),
+        // Refused below, as too short.
+        None => (sealed, [0; ICRC_LEN]),
+    };
+    let start = out.len();
+    out.resize(start + builder.frame_len(packet.len()), 0);
+    builder.write(packet, &mut out[start..])?;
+    if let Some(place) = out.last_chunk_mut() {
+        *place = icrc;
+    }
+    let udp = builder.head_len() - UDP_LEN;
+    // Where the checksum is to be, the kernel wants the sum of the pseudo header: RFC 768, and RFC
+    // 8200 section 8.1, which is the same sum.
+    let sum = pseudo_sum(&net, UDP_LEN + sealed.len());
+    out[start + udp + UDP_CHECKSUM..][..2].copy_from_slice(&sum.to_be_bytes());
+    Ok(udp)
+}
+
+/// Bytes of a UDP header, and where its checksum is.
+const UDP_LEN: usize = 8;
+pub(crate) const UDP_CHECKSUM: usize = 6;
+/// IP's number of UDP.
+const UDP: u32 = 17;
+
+/// The sum, in one's complement, of what the UDP checksum covers beside UDP itself.
+fn pseudo_sum(net: &Net, udp_len: usize) -> u16 {
+    let words = |bytes: &[u8]| {
+        let pairs = bytes.as_chunks::<2>().0.iter();
+        pairs.map(|pair| u32::from(u16::from_be_bytes(*pair))).sum::<u32>()
+    };
+    let addresses = match net {
+        Net::V1(_) => 0,
+        Net::V4 { ip, .. } => words(&ip.source.octets()) + words(&ip.destination.octets()),
+        Net::V6 { ip, .. } => words(&ip.source.octets()) + words(&ip.destination.octets()),
+    };
+    // No frame is longer than 65,535 bytes.
+    let mut sum = addresses + UDP + u32::try_from(udp_len).unwrap_or_default();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
 }
 
 /// The addressing of a frame that [`write`] would write, as the iCRC covers it.
@@ -155,6 +209,7 @@ fn net_of(path: &Path, headers: &FrameHeaders) -> Result<Net, FrameError> {
 mod tests {
     use proptest::prelude::*;
     use rxe_wire::icrc::check_l3;
+    use rxe_wire::net::SuperFrame;
 
     use super::*;
 
@@ -201,6 +256,52 @@ mod tests {
             prop_assert_eq!(parsed.l3.clone(), network..frame.len());
             prop_assert_eq!(&frame[parsed.packet], packet.as_slice());
             prop_assert!(check_l3(&frame[parsed.l3]).expect("has an iCRC").is_good());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_super_frame_is_cut_into_the_packets_that_it_was_made_of(
+            path in paths().prop_filter("v1 is not cut", |path| path.gid_type == GidType::RoceV2),
+            len in 12..80_usize,
+            count in 2..20_u16,
+            last in 12..80_usize,
+        ) {
+            let lens = (1..count).map(|_| len).chain([last.min(len)]);
+            let flow = icrc_flow(&path, &HEADERS).expect("of one version");
+            let packets: Vec<Vec<u8>> = (0..).zip(lens).map(|(k, len)| vec![k; len]).collect();
+            let mut sealed = Vec::new();
+            for (k, packet) in (0..).zip(&packets) {
+                sealed.extend(packet);
+                sealed.extend(flow.icrc(HEADERS.identification + k, packet).to_le_bytes());
+            }
+            let mut bytes = Vec::new();
+            let udp = write_super(&mut bytes, &path, &HEADERS, &sealed).expect("fits");
+            let frame = Frame::parse_ethernet(&bytes).expect("a frame of ours");
+            prop_assert_eq!(path_of(&frame), path);
+            let cut = SuperFrame::with_segment_len(&frame, len + ICRC_LEN).expect("of v2");
+            let cut: Vec<_> = cut.segments().collect();
+            prop_assert!(cut.iter().all(|segment| segment.icrc.is_good()));
+            prop_assert!(cut.iter().map(|segment| segment.packet).eq(&packets));
+            // What the kernel makes the checksum of: the sum that is there, and UDP's own.
+            let there = udp + UDP_CHECKSUM..udp + UDP_CHECKSUM + 2;
+            let pseudo = u16::from_be_bytes([bytes[there.start], bytes[there.start + 1]]);
+            bytes[there].fill(0);
+            let mut sum = u32::from(pseudo);
+            for pair in bytes[udp..].chunks(2) {
+                sum += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+            }
+            sum = (sum & 0xffff) + (sum >> 16);
+            sum = (sum & 0xffff) + (sum >> 16);
+            let frame = Frame::parse_ethernet(&bytes).expect("a frame of ours");
+            let payload = &bytes[udp + UDP_LEN..];
+            let expected = match frame.net {
+                Net::V4 { ip, udp } => udp.checksum_v4(&ip, payload),
+                Net::V6 { ip, udp } => udp.checksum_v6(&ip, payload),
+                Net::V1(_) => panic!("v2 was asked for"),
+            };
+            let made = match !(sum as u16) { 0 => 0xffff, sum => sum };
+            prop_assert_eq!(made, expected.expect("not too long"));
         }
     }
 

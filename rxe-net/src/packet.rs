@@ -6,11 +6,20 @@
 //!
 //! Each shard's socket sees all frames of the interface, and a filter in the kernel leaves it those
 //! for its own GID and slot. So shards and processes share an interface without steering, letters
-//! or surveys.
+//! or surveys. It sees `lo` too, by which packets go to addresses of this host itself.
+//!
+//! Packets to QP1 are taken in by one link of a GID, which passes them on by letters, as those of
+//! the UDP link are; when its process ends, another one takes over. A [`PacketGroup`] receives what
+//! is sent to a multicast group.
 
 mod filter;
+mod group;
 mod link;
+mod office;
+mod receive;
 mod resolve;
+mod socket;
 mod sys;
 
+pub use group::{PacketGroup, PacketGroupConfig};
 pub use link::{OpenPacketError, PacketConfig, PacketLink};

@@ -7,6 +7,7 @@
 
 mod background;
 mod clock;
+mod groups;
 mod held;
 mod open;
 mod outbox;
@@ -16,6 +17,7 @@ mod sleeper;
 
 pub use crate::slots::NoSlotError;
 pub use clock::Clock;
+pub use groups::{AttachMulticastError, Groups};
 pub use open::{
     LinkKind, LinkOptions, MemoryLinks, OpenLink, OpenLinkError, OptionsError, PacketLinks,
     UdpLinks,

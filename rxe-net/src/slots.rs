@@ -23,7 +23,7 @@ pub(crate) mod fork;
 mod gsi;
 pub(crate) mod inbox;
 pub(crate) mod letter;
-mod name;
+pub(crate) mod name;
 pub(crate) mod registry;
 mod service;
 pub(crate) mod steward;

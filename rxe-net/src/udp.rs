@@ -5,6 +5,7 @@
 //! know what the kernel will write (facts.md, "IPv4 identification and the iCRC").
 
 mod check;
+pub(crate) mod group;
 mod hint;
 pub(crate) mod holder;
 mod link;
@@ -14,6 +15,7 @@ mod socket;
 pub(crate) mod steer;
 pub(crate) mod sys;
 
+pub use group::{UdpGroup, UdpGroupConfig};
 pub use link::{UdpConfig, UdpLink};
 pub use raw_pipe::{PipeWork, RawPipe, RawPipeReport};
 pub(crate) use socket::socket_address;
@@ -22,7 +24,7 @@ pub use steer::{BindError, ROCE_PORT};
 
 /// An address of 127/8 for a unit test, other in test runs at the same time.
 #[cfg(test)]
-fn test_address(host: u8) -> std::net::IpAddr {
+pub(crate) fn test_address(host: u8) -> std::net::IpAddr {
     let run = std::process::id();
     std::net::Ipv4Addr::new(127, 32 + (run >> 8) as u8 % 32, run as u8, host).into()
 }

@@ -9,13 +9,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
-use gid_table::Gid;
+use gid_table::{Gid, GidTable};
 use rxe_net::host::link_speed;
 use rxe_net::runtime::LinkKind;
 use rxe_wire::PKey;
 
 use crate::attr::{LinkSpeed, LinkWidth, PortCapFlags, link_rate};
-use crate::device::Device;
+use crate::device::{Device, DevicePort};
 
 /// The version of the kernel's verbs interface that libibverbs looks for
 /// (`IB_USER_VERBS_ABI_VERSION`).
@@ -63,7 +63,11 @@ impl Tree {
             let folder = Path::new("class/infiniband").join(device.name());
             tree.add_device(&folder, device);
             tree.add_hardware(&folder.join("device"), &name, device);
-            tree.add_port(&folder.join("ports/1"), device);
+            // An unreadable choice of the link is told when a device is opened.
+            let tables = device.gid_tables(LinkKind::from_env().unwrap_or_default().gid_types());
+            for (port, table) in device.ports().iter().zip(tables) {
+                tree.add_port(&folder.join(format!("ports/{}", table.port_num())), port, &table);
+            }
         }
         tree
     }
@@ -101,9 +105,12 @@ impl Tree {
 
     /// What stands behind the device: its interface, and where that is in the machine.
     fn add_hardware(&mut self, folder: &Path, uverbs: &str, device: &Device) {
-        let interface = Path::new("/sys/class/net").join(&device.interface().name);
-        let net = folder.join("net").join(&device.interface().name);
-        self.nodes.insert(net, Node::Link(interface.clone()));
+        let net = Path::new("/sys/class/net");
+        for info in device.interfaces() {
+            let node = Node::Link(net.join(&info.name));
+            self.nodes.insert(folder.join("net").join(&info.name), node);
+        }
+        let interface = net.join(&device.interface().name);
         self.nodes.insert(folder.join("infiniband_verbs").join(uverbs), Node::EmptyFolder);
         self.nodes.insert(folder.join("infiniband").join(device.name()), Node::EmptyFolder);
         // Interfaces in software have no place: then it is unknown, or left out.
@@ -117,15 +124,15 @@ impl Tree {
         }
     }
 
-    fn add_port(&mut self, folder: &Path, device: &Device) {
-        let (state, physical) = match device.is_active() {
+    fn add_port(&mut self, folder: &Path, port: &DevicePort, gids: &GidTable) {
+        let (state, physical) = match port.is_active() {
             true => ("4: ACTIVE", "5: LinkUp"),
             false => ("1: DOWN", "2: Polling"),
         };
         self.file(folder.join("state"), state);
         self.file(folder.join("phys_state"), physical);
         self.file(folder.join("link_layer"), "Ethernet");
-        self.file(folder.join("rate"), rate_text(link_rate(link_speed(&device.interface().name))));
+        self.file(folder.join("rate"), rate_text(link_rate(link_speed(&port.interface.name))));
         let can = PortCapFlags::all().bits();
         self.file(folder.join("cap_mask"), format_args!("{can:#010x}"));
         for (name, value) in [("lid", "0x0"), ("sm_lid", "0x0")] {
@@ -135,13 +142,13 @@ impl Tree {
             self.file(folder.join(name), 0);
         }
         self.file(folder.join("pkeys/0"), format_args!("{:#06x}", PKey::DEFAULT.get()));
-        // An unreadable choice of the link is told when a device is opened.
-        let types = LinkKind::from_env().unwrap_or_default().gid_types();
-        for entry in device.gid_table(types).entries() {
+        for entry in gids.entries() {
             let index = entry.gid_index.to_string();
             self.file(folder.join("gids").join(&index), gid_text(entry.gid));
             self.file(folder.join("gid_attrs/types").join(&index), entry.gid_type);
-            self.file(folder.join("gid_attrs/ndevs").join(&index), &device.interface().name);
+            // R60: of an interface on top, its own name.
+            let interface = port.interface_name(entry.ifindex);
+            self.file(folder.join("gid_attrs/ndevs").join(&index), interface);
         }
     }
 
@@ -187,9 +194,26 @@ mod tests {
         }
     }
 
+    fn renamed(device: Device, name: &str) -> Device {
+        device.renamed(name).expect("a name")
+    }
+
+    #[test]
+    fn each_port_has_its_folder() {
+        let two = [test_device("eth0", 2), test_device("eth1", 3)];
+        let tree = Tree::of(&[Device::joined("dual", &two).expect("two interfaces")]);
+        for (port, ndev, gid) in [(1, "eth0\n", "0a00:0002\n"), (2, "eth1\n", "0a00:0003\n")] {
+            let port = format!("class/infiniband/dual/ports/{port}");
+            assert_eq!(text(&tree, &format!("{port}/gid_attrs/ndevs/1")), ndev);
+            assert!(text(&tree, &format!("{port}/gids/1")).ends_with(gid));
+            let net = format!("class/infiniband/dual/device/net/{}", ndev.trim());
+            assert!(tree.nodes.contains_key(Path::new(&net)), "{net}");
+        }
+    }
+
     #[test]
     fn gids_are_written_as_linux_does() {
-        let tree = Tree::of(&[test_device("lo", 1), test_device("eth0", 2).renamed("mlx5_0")]);
+        let tree = Tree::of(&[test_device("lo", 1), renamed(test_device("eth0", 2), "mlx5_0")]);
         let port = "class/infiniband/mlx5_0/ports/1";
         let read = |file: &str| text(&tree, &format!("{port}/{file}"));
         assert_eq!(read("gids/0"), "fe80:0000:0000:0000:5054:00ff:fe00:0002\n");
@@ -219,7 +243,7 @@ mod tests {
         let key = |devices: &[Device]| Tree::of(devices).key();
         assert_eq!(key(std::slice::from_ref(&one)), key(&[test_device("lo", 1)]));
         assert_ne!(key(&[one.clone(), two.clone()]), key(&[two.clone(), one.clone()]));
-        assert_ne!(key(std::slice::from_ref(&two)), key(&[two.clone().renamed("x")]));
+        assert_ne!(key(std::slice::from_ref(&two)), key(&[renamed(two.clone(), "x")]));
         assert_ne!(key(&[]), key(&[one]));
     }
 }

@@ -159,15 +159,17 @@ pub(super) fn request_neighbour(ifindex: u32, ip: IpAddr, sequence: u32) -> Vec<
     message(libc::RTM_GETNEIGH, NLM_F_REQUEST, sequence, &body)
 }
 
-/// The request for the route to an address by way of an interface.
-pub(super) fn request_route(ifindex: u32, ip: IpAddr, sequence: u32) -> Vec<u8> {
+/// The request for the route to an address: by way of an interface, or of any.
+pub(super) fn request_route(ifindex: Option<u32>, ip: IpAddr, sequence: u32) -> Vec<u8> {
     let mut body = vec![0; ROUTE_LEN];
     let octets = octets_of(ip);
     body[0] = family_of(ip);
     // The length of the destination's prefix: all of it. (32 or 128.)
     body[1] = u8::try_from(octets.len() * 8).unwrap_or(128);
     push_attribute(&mut body, RTA_DST, &octets);
-    push_attribute(&mut body, RTA_OIF, &ifindex.to_ne_bytes());
+    if let Some(ifindex) = ifindex {
+        push_attribute(&mut body, RTA_OIF, &ifindex.to_ne_bytes());
+    }
     message(libc::RTM_GETROUTE, NLM_F_REQUEST, sequence, &body)
 }
 

@@ -76,7 +76,17 @@ impl RouteSocket {
         let mut reading = Reading::new(self.sequence);
         self.ask(&reading)?;
         loop {
-            for received in self.receive(RecvFlags::empty())? {
+            let all = match self.receive(RecvFlags::empty()) {
+                Ok(all) => all,
+                // More has changed meanwhile than the socket holds. The listing goes on, and has to
+                // be heard to its end, before which the kernel takes no other request for one.
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                    reading.note_loss();
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            for received in all {
                 match reading.handle(received) {
                     Progress::Wait => {}
                     Progress::Ask(_) => self.ask(&reading)?,
@@ -101,7 +111,7 @@ impl RouteSocket {
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// Those of the system; `WouldBlock` when the kernel has not answered.
     pub(super) fn ask_one(
         &mut self,
         make: impl FnOnce(u32) -> Vec<u8>,
@@ -109,11 +119,16 @@ impl RouteSocket {
         self.sequence = self.sequence.wrapping_add(1);
         let request = make(self.sequence);
         sendto(&self.fd, &request, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
-        let answers = self.receive(RecvFlags::DONTWAIT)?;
-        let own = answers.into_iter().filter(|received| received.sequence == self.sequence);
-        let mut messages = own.map(|received| received.message);
-        // An answer of its own says only that there is none.
-        Ok(messages.find(|message| !matches!(message, Message::Answer(_) | Message::Done)))
+        loop {
+            // Answers to earlier requests may still wait, where one of them failed in between.
+            let answers = self.receive(RecvFlags::DONTWAIT)?;
+            let is_own = |received: &Received| received.sequence == self.sequence;
+            if let Some(own) = answers.into_iter().find(is_own) {
+                // An answer of its own says only that there is none.
+                let message = Some(own.message);
+                return Ok(message.filter(|m| !matches!(m, Message::Answer(_) | Message::Done)));
+            }
+        }
     }
 
     /// The messages that wait, without waiting for any.
@@ -142,5 +157,27 @@ impl RouteSocket {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::request_route;
+    use super::*;
+
+    #[test]
+    fn an_answer_that_nobody_took_is_not_taken_for_the_next_one() {
+        let mut socket = RouteSocket::open(false).expect("no sandbox");
+        let kernel = SocketAddrNetlink::new(0, 0);
+        let nowhere = request_route(Some(u32::MAX >> 1), [127, 0, 0, 1].into(), 77);
+        sendto(&socket.fd, &nowhere, SendFlags::empty(), &kernel).expect("asked");
+        let ask = |sequence| request_route(None, [127, 0, 0, 1].into(), sequence);
+        for _ in 0..2 {
+            let answer = socket.ask_one(ask);
+            // In a namespace where lo is down there is no way there, which is an answer too.
+            assert!(matches!(answer, Ok(None | Some(Message::Route(_)))), "{answer:?}");
+        }
+        let error = socket.receive(RecvFlags::DONTWAIT).expect_err("nothing is left");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }
 }

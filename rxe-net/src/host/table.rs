@@ -127,6 +127,11 @@ impl Reading {
         (self.listing, self.sequence)
     }
 
+    /// Notes that messages were lost, so that all is to be read anew when this reading is over.
+    pub(super) fn note_loss(&mut self) {
+        self.interrupted = true;
+    }
+
     /// The table, once it is whole.
     pub(super) fn into_table(self) -> HostTable {
         self.table
@@ -402,6 +407,17 @@ mod tests {
         assert_eq!(progress(&[done(5, 0), done(6, 16)]), [ask, Progress::Again]);
         let refusal = message(2, 5, 0, &(-libc::EPERM).to_ne_bytes());
         assert_eq!(progress(&[refusal]), [Progress::Refused(libc::EPERM)]);
+    }
+
+    #[test]
+    fn a_table_of_which_messages_were_lost_is_read_anew_once_the_listing_is_over() {
+        let bytes = [vlan(&[]), message(3, 5, 0, &[0; 4])].concat();
+        let mut messages = read(&bytes).expect("messages").into_iter();
+        let mut reading = Reading::new(5);
+        let mut next = || messages.next().expect("two messages");
+        assert_eq!(reading.handle(next()), Progress::Wait);
+        reading.note_loss();
+        assert_eq!(reading.handle(next()), Progress::Again);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use gid_table::{Gid, InterfaceInfo};
 use parking_lot::Mutex;
+use rxe_core::multicast::MULTICAST_QPN;
 use rxe_core::time::Instant;
 
 use super::link::MemoryLink;
@@ -120,6 +121,17 @@ impl Fabric {
     /// [`AttachError`].
     pub fn attach_to(&self, port: PortId, slot: u8, gid: Gid) -> Result<MemoryLink, AttachError> {
         self.attach_as(port, slot, Some(gid))
+    }
+
+    /// Attaches a link that receives what comes to a multicast group, whatever the slots. R49.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`]: there is no such port, or it has such a link.
+    pub fn attach_group(&self, port: PortId, group: Gid) -> Result<MemoryLink, AttachError> {
+        let link = self.attach_as(port, MULTICAST_QPN.slot(), Some(group))?;
+        link.join(group);
+        Ok(link)
     }
 
     fn attach_as(

@@ -163,8 +163,9 @@ impl State {
         address: Option<Gid>,
     ) -> Result<Sender, AttachError> {
         let found = self.ports.get_mut(port.0).ok_or(AttachError::NoSuchPort { port })?;
-        // Those of RoCE v1 are all there are.
-        if let Some(gid) = address.filter(|gid| !found.has_gid(*gid, GidType::RoceV1)) {
+        // Those of RoCE v1 are all there are. Groups are nobody's.
+        let is_other = |gid: &Gid| !gid.is_multicast() && !found.has_gid(*gid, GidType::RoceV1);
+        if let Some(gid) = address.filter(is_other) {
             return Err(AttachError::NoSuchAddress { port, gid });
         }
         if found.attached().any(|(_, other)| other.collides_with(slot, address)) {

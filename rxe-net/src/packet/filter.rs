@@ -34,12 +34,33 @@ const UDP_LEN: u32 = 8;
 /// The slot: the top byte of the destination QPN in BTH.
 const SLOT: u32 = 5;
 
+/// What the kernel knows of a frame beside its bytes (`SKF_AD_OFF`, and from there `SKF_AD_PKTTYPE`
+/// and `SKF_AD_IFINDEX` of `<linux/filter.h>`), loaded as a word.
+const BESIDE: u32 = 0xffff_f000;
+const PACKET_TYPE: u32 = BESIDE + 4;
+const IFINDEX: u32 = BESIDE + 8;
+/// `PACKET_OTHERHOST`: to the Ethernet address of another host, seen since the interface, or a
+/// bridge, hears all.
+const OTHER_HOST: u32 = 3;
+
+/// What a socket receives: RoCE v1 and v2, to one GID or group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Accepted<'a> {
+    /// The GID, or the group.
+    pub gid: Gid,
+    /// The slots of the destination QPNs.
+    pub slots: &'a [u8],
+    /// The interfaces that they come by.
+    pub ifindexes: &'a [u32],
+}
+
 /// A part of the program: passed, or the frame is refused.
 enum Check {
-    Equal {
+    /// It is one of these.
+    AnyOf {
         load: u16,
         at: u32,
-        value: u32,
+        values: Vec<u32>,
     },
     /// None of these bits is set.
     Clear {
@@ -47,15 +68,36 @@ enum Check {
         at: u32,
         bits: u32,
     },
+    /// It is another one.
+    Not {
+        load: u16,
+        at: u32,
+        value: u32,
+    },
     HeaderLen {
         at: u32,
     },
 }
 
-/// The program that accepts the packets for a slot of a GID, of RoCE v1 and v2, and nothing else.
-pub(super) fn program(gid: Gid, slot: u8) -> Vec<libc::sock_filter> {
+impl Check {
+    fn equal(load: u16, at: u32, value: u32) -> Self {
+        Self::AnyOf { load, at, values: vec![value] }
+    }
+
+    /// The number of instructions.
+    fn len(&self) -> usize {
+        match self {
+            Self::HeaderLen { .. } => 1,
+            Self::AnyOf { values, .. } => 1 + values.len(),
+            Self::Clear { .. } | Self::Not { .. } => 2,
+        }
+    }
+}
+
+/// The program that accepts these packets, and nothing else.
+pub(super) fn program(accepted: &Accepted<'_>) -> Vec<libc::sock_filter> {
     let mut program = Vec::new();
-    for (ether_type, checks) in branches(gid, slot) {
+    for (ether_type, checks) in branches(accepted) {
         let body = compile(&checks);
         program.push(instruction(LOAD_HALF, ETHER_TYPE));
         // Over the branch, where it is another EtherType. A branch is short.
@@ -68,70 +110,88 @@ pub(super) fn program(gid: Gid, slot: u8) -> Vec<libc::sock_filter> {
 }
 
 /// What is checked of the frames of each EtherType.
-fn branches(gid: Gid, slot: u8) -> Vec<(u32, Vec<Check>)> {
-    let slot_at = |load, at| Check::Equal { load, at, value: slot.into() };
-    let mut v1 = address(L3 + 24, &gid.raw());
+fn branches(accepted: &Accepted<'_>) -> Vec<(u32, Vec<Check>)> {
+    let Accepted { gid, slots, ifindexes } = *accepted;
+    let way = || {
+        let values = ifindexes.to_vec();
+        vec![
+            Check::AnyOf { load: LOAD_WORD, at: IFINDEX, values },
+            Check::Not { load: LOAD_WORD, at: PACKET_TYPE, value: OTHER_HOST },
+        ]
+    };
+    let slot_at = |load, at| {
+        let values = slots.iter().copied().map(u32::from).collect();
+        Check::AnyOf { load, at, values }
+    };
+    let mut v1 = way();
+    v1.extend(address(L3 + 24, &gid.raw()));
     v1.push(slot_at(LOAD_BYTE, L4 + SLOT));
-    let v2 = match gid.to_ip() {
+    let port = u32::from(ROCE_PORT);
+    let mut v2 = way();
+    let ether_type = match gid.to_ip() {
         IpAddr::V4(v4) => {
-            let mut checks = vec![
-                Check::Equal { load: LOAD_BYTE, at: L3 + 9, value: UDP },
-                // No fragment: neither more to come nor an offset.
-                Check::Clear { load: LOAD_HALF, at: L3 + 6, bits: 0x3fff },
-            ];
-            checks.extend(address(L3 + 16, &v4.octets()));
-            checks.push(Check::HeaderLen { at: L3 });
-            let port = u32::from(ROCE_PORT);
-            checks.push(Check::Equal { load: LOAD_HALF_INDEXED, at: L3 + 2, value: port });
-            checks.push(slot_at(LOAD_BYTE_INDEXED, L3 + UDP_LEN + SLOT));
-            (IPV4, checks)
+            v2.push(Check::equal(LOAD_BYTE, L3 + 9, UDP));
+            // No fragment: neither more to come nor an offset.
+            v2.push(Check::Clear { load: LOAD_HALF, at: L3 + 6, bits: 0x3fff });
+            v2.extend(address(L3 + 16, &v4.octets()));
+            v2.push(Check::HeaderLen { at: L3 });
+            v2.push(Check::equal(LOAD_HALF_INDEXED, L3 + 2, port));
+            v2.push(slot_at(LOAD_BYTE_INDEXED, L3 + UDP_LEN + SLOT));
+            IPV4
         }
         IpAddr::V6(_) => {
-            let mut checks = vec![Check::Equal { load: LOAD_BYTE, at: L3 + 6, value: UDP }];
-            checks.extend(address(L3 + 24, &gid.raw()));
-            let port = u32::from(ROCE_PORT);
-            checks.push(Check::Equal { load: LOAD_HALF, at: L4 + 2, value: port });
-            checks.push(slot_at(LOAD_BYTE, L4 + UDP_LEN + SLOT));
-            (IPV6, checks)
+            v2.push(Check::equal(LOAD_BYTE, L3 + 6, UDP));
+            v2.extend(address(L3 + 24, &gid.raw()));
+            v2.push(Check::equal(LOAD_HALF, L4 + 2, port));
+            v2.push(slot_at(LOAD_BYTE, L4 + UDP_LEN + SLOT));
+            IPV6
         }
     };
-    vec![(ROCE_V1, v1), v2]
+    vec![(ROCE_V1, v1), (ether_type, v2)]
 }
 
 fn address(at: u32, bytes: &[u8]) -> Vec<Check> {
     let words = bytes.as_chunks::<4>().0.iter().zip((at..).step_by(4));
-    words
-        .map(|(word, at)| Check::Equal { load: LOAD_WORD, at, value: u32::from_be_bytes(*word) })
-        .collect()
+    words.map(|(word, at)| Check::equal(LOAD_WORD, at, u32::from_be_bytes(*word))).collect()
 }
 
-/// The instructions of a branch: whatever fails goes to its second last one, which refuses; the
-/// last one accepts the whole frame.
+/// The instructions of a branch: whatever fails goes to its last one, which refuses; the second last
+/// one accepts the whole frame.
 fn compile(checks: &[Check]) -> Vec<libc::sock_filter> {
-    let lens = checks.iter().map(|check| match check {
-        Check::HeaderLen { .. } => 1,
-        Check::Equal { .. } | Check::Clear { .. } => 2,
-    });
-    let accept = lens.sum::<usize>();
+    let accept = checks.iter().map(Check::len).sum::<usize>();
     let mut program = Vec::with_capacity(accept + 2);
     for check in checks {
-        let (load, at, jump, value) = match *check {
-            Check::Equal { load, at, value } => (load, at, JUMP_EQUAL, value),
-            Check::Clear { load, at, bits } => (load, at, JUMP_BITS, bits),
-            Check::HeaderLen { at } => {
-                program.push(instruction(LOAD_HEADER_LEN, at));
-                continue;
+        match check {
+            Check::HeaderLen { at } => program.push(instruction(LOAD_HEADER_LEN, *at)),
+            Check::AnyOf { load, at, values } => {
+                program.push(instruction(*load, *at));
+                for (left, value) in (0..values.len()).rev().zip(values) {
+                    // To what follows the last of them; where the last one fails too, to the end.
+                    let jt = u8::try_from(left).unwrap_or(u8::MAX);
+                    let jf = if left == 0 { to_refusal(&program, accept) } else { 0 };
+                    program.push(libc::sock_filter { code: JUMP_EQUAL, jt, jf, k: *value });
+                }
             }
-        };
-        program.push(instruction(load, at));
-        // To the refusal, behind the acceptance; a branch is short.
-        let refuse = u8::try_from(accept - program.len()).unwrap_or(u8::MAX);
-        let (jt, jf) = if jump == JUMP_BITS { (refuse, 0) } else { (0, refuse) };
-        program.push(libc::sock_filter { code: jump, jt, jf, k: value });
+            Check::Clear { load, at, bits: k } => {
+                program.push(instruction(*load, *at));
+                let jt = to_refusal(&program, accept);
+                program.push(libc::sock_filter { code: JUMP_BITS, jt, jf: 0, k: *k });
+            }
+            Check::Not { load, at, value: k } => {
+                program.push(instruction(*load, *at));
+                let jt = to_refusal(&program, accept);
+                program.push(libc::sock_filter { code: JUMP_EQUAL, jt, jf: 0, k: *k });
+            }
+        }
     }
     program.push(instruction(RETURN, u32::MAX));
     program.push(instruction(RETURN, 0));
     program
+}
+
+/// How far the next instruction has to jump, to behind the acceptance. A branch is short.
+fn to_refusal(program: &[libc::sock_filter], accept: usize) -> u8 {
+    u8::try_from(accept - program.len()).unwrap_or(u8::MAX)
 }
 
 const fn instruction(code: u16, k: u32) -> libc::sock_filter {
@@ -146,9 +206,24 @@ mod tests {
     use crate::frame::{FrameHeaders, write};
     use gid_table::GidType;
 
-    /// Runs a program on a frame as the kernel does; whether it accepts.
+    /// Runs a program on a frame that comes to this host by the interface 2; whether it accepts.
     fn accepts(program: &[libc::sock_filter], frame: &[u8]) -> bool {
+        accepts_by(program, frame, 2, 0)
+    }
+
+    /// As the kernel does, of a frame that comes by an interface and is of a packet type.
+    fn accepts_by(
+        program: &[libc::sock_filter],
+        frame: &[u8],
+        ifindex: u32,
+        packet_type: u32,
+    ) -> bool {
         let load = |at: usize, len: usize| {
+            match u32::try_from(at) {
+                Ok(IFINDEX) => return Some(ifindex),
+                Ok(PACKET_TYPE) => return Some(packet_type),
+                _ => {}
+            }
             let bytes = frame.get(at..at + len)?;
             Some(bytes.iter().fold(0, |value, byte| value << 8 | u32::from(*byte)))
         };
@@ -202,12 +277,16 @@ mod tests {
         frame
     }
 
+    fn of(gid: &str, slots: &[u8]) -> Vec<libc::sock_filter> {
+        program(&Accepted { gid: gid.parse().expect("a GID"), slots, ifindexes: &[2, 1] })
+    }
+
     #[test]
     fn only_packets_for_the_gid_and_slot_pass() {
         use GidType::{RoceV1, RoceV2};
         let (v4, v6) = ("10.0.0.2", "fd00::2");
         for own in [v4, v6] {
-            let program = program(own.parse().expect("a GID"), 9);
+            let program = of(own, &[9]);
             let from = if own == v4 { "10.0.0.1" } else { "fd00::1" };
             for gid_type in [RoceV1, RoceV2] {
                 let good = frame(from, own, gid_type, 9);
@@ -224,7 +303,7 @@ mod tests {
 
     #[test]
     fn other_ports_fragments_and_options() {
-        let program = program("10.0.0.2".parse().expect("a GID"), 9);
+        let program = of("10.0.0.2", &[9]);
         let good = frame("10.0.0.1", "10.0.0.2", GidType::RoceV2, 9);
         let changed = |at: usize, value: u8| {
             let mut frame = good.clone();
@@ -241,5 +320,31 @@ mod tests {
         options[14] = 0x46;
         options.splice(34..34, [1, 1, 1, 1]);
         assert!(accepts(&program, &options));
+    }
+
+    #[test]
+    fn several_slots_and_interfaces() {
+        for gid_type in [GidType::RoceV1, GidType::RoceV2] {
+            for (from, own) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
+                let program = of(own, &[9, 0]);
+                let pass = |slot, ifindex, packet_type| {
+                    let frame = frame(from, own, gid_type, slot);
+                    accepts_by(&program, &frame, ifindex, packet_type)
+                };
+                for (slot, ifindex, packet_type, expected) in [
+                    (9, 2, 0, true),
+                    (0, 2, 0, true),
+                    (9, 1, 0, true),
+                    (1, 2, 0, false),
+                    (9, 3, 0, false),
+                    // To a group; to another host; outgoing.
+                    (9, 2, 2, true),
+                    (9, 2, 3, false),
+                    (9, 2, 4, true),
+                ] {
+                    assert_eq!(pass(slot, ifindex, packet_type), expected, "{slot} {ifindex}");
+                }
+            }
+        }
     }
 }

@@ -8,33 +8,38 @@ use std::sync::Arc;
 use gid_table::{Gid, GidType};
 use rxe_core::path::Path;
 use rxe_core::time::Instant;
-use rxe_wire::net::{Frame, SuperFrame};
+use rxe_wire::Qpn;
 use thiserror::Error;
 
-use super::resolve::Resolver;
-use super::{filter, sys as packet_sys};
-use crate::batch::{ICRC_LEN, TxBatch};
-use crate::frame::{self, FrameHeaders};
+use super::filter::{self, Accepted};
+use super::office::Office;
+use super::receive::Receiver;
+use super::resolve::{LOOPBACK_IFINDEX, Resolver};
+use super::socket::{self, SocketConfig};
+use crate::batch::{ICRC_LEN, TxBatch, TxPacket};
+use crate::frame::{self, FrameHeaders, UDP_CHECKSUM};
 use crate::host::os_errno;
 use crate::link::{Link, LinkCounters, Sink, TransmitReport};
-use crate::pcap::{Capture, CaptureBatch, CapturedPacket};
-use crate::slots::fork::Tracked;
-use crate::udp::{BufferSizes, ROCE_PORT, socket_address, source_port, sys};
+use crate::pcap::{Capture, CapturedPacket};
+use crate::udp::{BufferSizes, source_port, sys};
 
-/// Messages that one round of receiving takes at most.
-const MAX_RECEIVE: usize = 32;
 /// `struct virtio_net_hdr`, which stands before each frame, and where its fields are.
-const VNET_LEN: usize = 10;
-const VNET_GSO_TYPE: usize = 1;
-const VNET_GSO_SIZE: usize = 4;
+pub(super) const VNET_LEN: usize = 10;
+pub(super) const VNET_GSO_TYPE: usize = 1;
+const VNET_HEADERS_LEN: usize = 2;
+pub(super) const VNET_GSO_SIZE: usize = 4;
+const VNET_CSUM_START: usize = 6;
+const VNET_CSUM_OFFSET: usize = 8;
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the checksum is to be completed.
+const VNET_NEEDS_CSUM: u8 = 1;
 /// `VIRTIO_NET_HDR_GSO_UDP_L4`: datagrams of one size, but that the last may be shorter.
-const VNET_GSO_UDP: u8 = 5;
-/// `struct tpacket_auxdata`: the tag, and the bit of the status that says that there is one.
-const AUX_TCI: usize = 16;
-const AUX_VLAN_VALID: u32 = 1 << 4;
-/// The identifier, of a VLAN tag.
-const VLAN_ID: u16 = 0x0fff;
-/// IPv4 identification of all that is sent: with DF set it means nothing (RFC 6864 section 4.1).
+pub(super) const VNET_GSO_UDP: u8 = 5;
+/// Bytes of a UDP header.
+const UDP_LEN: usize = 8;
+/// Packets that leave as one frame at most, as many as each Linux takes from UDP sockets too.
+const MAX_SEGMENTS: usize = 64;
+/// IPv4 identification of a frame, which counts up where the kernel makes several of one: with DF
+/// set it means nothing (RFC 6864 section 4.1).
 const IDENTIFICATION: u16 = 0;
 
 /// What a [`PacketLink`] needs to know.
@@ -50,6 +55,9 @@ pub struct PacketConfig {
     pub slot: u8,
     /// The VLAN that frames are sent with, and received of; `None` for untagged frames.
     pub vlan: Option<u16>,
+    /// Whether runs of packets leave as one frame, which the kernel cuts apart; see
+    /// [`UdpConfig::gso`](crate::udp::UdpConfig::gso).
+    pub gso: bool,
     /// Sizes of the socket buffers.
     pub buffers: BufferSizes,
 }
@@ -67,6 +75,12 @@ pub enum OpenPacketError {
     /// The interface has no Ethernet address.
     #[error("the interface #{ifindex} has no Ethernet frames: use the UDP link (URXE_LINK=udp)")]
     NotEthernet {
+        /// The interface.
+        ifindex: u32,
+    },
+    /// The interface is gone.
+    #[error("there is no interface #{ifindex} any more, of which the address was")]
+    NoInterface {
         /// The interface.
         ifindex: u32,
     },
@@ -88,6 +102,7 @@ impl OpenPacketError {
         match self {
             Self::NotPermitted => libc::EPERM,
             Self::NotEthernet { .. } => libc::EOPNOTSUPP,
+            Self::NoInterface { .. } => libc::ENODEV,
             Self::Os { source, .. } => os_errno(source),
         }
     }
@@ -97,22 +112,25 @@ impl OpenPacketError {
 ///
 /// A packet whose destination's Ethernet address is not known yet is lost, like one that the
 /// network dropped, and the kernel is asked to find the address out: the engine sends it again,
-/// soon after.
+/// soon after. Packets for an address of this host go by `lo`, where packet links get them, but no
+/// sockets of IP, whose kernel takes a frame with a source of its own for a martian.
 ///
 /// Port 4791 of the GID's address is held by a socket that drops all, so that the kernel does not
-/// answer what comes there with ICMP errors; where somebody else has it, it is held already.
+/// answer what comes there with ICMP errors; where somebody else has it, it is held already, and
+/// when that one ends, this link takes over. Whoever has the port takes in packets to QP1.
 pub struct PacketLink {
     config: PacketConfig,
-    /// Declared before the descriptors, so that it is dropped before.
-    _tracked: Vec<Tracked>,
-    socket: Arc<OwnedFd>,
-    _holder: Option<OwnedFd>,
-    ring: sys::RecvRing,
+    receiver: Receiver,
+    office: Office,
     resolver: Resolver,
     /// Frames about to leave, each behind its virtio header, kept for its memory.
     frames: Vec<u8>,
+    /// Packets in one frame at most; 1 when segmentation is off, or was refused.
+    max_segments: usize,
     counters: LinkCounters,
     capture: Option<Arc<Capture>>,
+    /// Packets at the start of the batch that were captured when they were to leave before.
+    captured: usize,
 }
 
 impl fmt::Debug for PacketLink {
@@ -124,6 +142,28 @@ impl fmt::Debug for PacketLink {
     }
 }
 
+/// Packets of a batch in one frame, or a single one.
+#[derive(Clone, Copy, Default, Debug)]
+struct Outgoing {
+    /// How many.
+    count: usize,
+    /// The interface that it leaves by.
+    ifindex: u32,
+    /// Where it ends in the memory of the frames.
+    end: usize,
+}
+
+/// Why packets have no frame, and are lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Frameless {
+    /// They cannot go out here at all.
+    Foreign,
+    /// Nobody knows where to.
+    NoNeighbour,
+    /// They cannot be written.
+    Unwritable,
+}
+
 impl PacketLink {
     /// Opens the socket of a shard.
     ///
@@ -131,34 +171,56 @@ impl PacketLink {
     ///
     /// [`OpenPacketError`], without `CAP_NET_RAW` above all.
     pub fn open(config: PacketConfig) -> Result<Self, OpenPacketError> {
-        let PacketConfig { ifindex, mac, gid, slot, .. } = config;
+        let PacketConfig { ifindex, gid, slot, vlan, gso, buffers, .. } = config;
         let os = |what| move |source| OpenPacketError::Os { ifindex, what, source };
-        let socket = packet_sys::packet_socket().map_err(|error| match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => OpenPacketError::NotPermitted,
-            _ => os("make a packet socket")(error),
-        })?;
-        let mut tracked = vec![Tracked::new(&socket)];
-        prepare(&socket, &config).map_err(os("set the options of a packet socket"))?;
-        packet_sys::bind(socket.as_fd(), ifindex).map_err(os("receive frames"))?;
-        let holder = hold_port(&config);
-        tracked.extend(holder.as_ref().map(Tracked::new));
+        let accepted = Accepted { gid, slots: &[slot], ifindexes: &[ifindex, LOOPBACK_IFINDEX] };
+        let socket = SocketConfig { ifindex, accepted, hears_own_host: false, buffers };
+        let receiver = Receiver::new(socket::open(&socket)?, vlan);
         tracing::debug!(target: "rxe::net", %gid, slot, "opens a packet link");
-        Ok(Self {
+        let mut link = Self {
             config,
-            _tracked: tracked,
-            socket: Arc::new(socket),
-            _holder: holder,
-            ring: sys::RecvRing::new(MAX_RECEIVE),
-            resolver: Resolver::new(ifindex, mac, gid).map_err(os("ask for neighbours"))?,
+            receiver,
+            office: Office::new(gid, ifindex),
+            resolver: Resolver::new(ifindex, gid).map_err(os("ask for neighbours"))?,
             frames: Vec::new(),
+            max_segments: if gso { MAX_SEGMENTS } else { 1 },
             counters: LinkCounters::default(),
             capture: None,
-        })
+            captured: 0,
+        };
+        link.hope_for_office(Instant::ZERO);
+        Ok(link)
     }
 
     /// Sets where all packets sent and received are written, bad ones too; `None` for nowhere.
     pub fn set_capture(&mut self, capture: Option<Arc<Capture>>) {
         self.capture = capture;
+    }
+
+    /// Packets that leave in one frame at most at present; 1 when segmentation is off.
+    pub fn max_segments(&self) -> usize {
+        self.max_segments
+    }
+
+    /// Whether it is this link, of all of its GID, that takes in packets to QP1.
+    pub fn takes_gsi(&self) -> bool {
+        self.office.is_held()
+    }
+
+    /// Takes the office that another link has left, if it has: then packets to QP1 come here.
+    fn hope_for_office(&mut self, now: Instant) {
+        if !self.office.try_again(now) {
+            return;
+        }
+        let PacketConfig { ifindex, gid, slot, .. } = self.config;
+        let (slots, ifindexes) = (&[slot, Qpn::GSI.slot()], &[ifindex, LOOPBACK_IFINDEX]);
+        let program = filter::program(&Accepted { gid, slots, ifindexes });
+        match sys::attach_filter(self.receiver.socket().as_fd(), &program) {
+            Ok(()) => tracing::debug!(target: "rxe::net", %gid, slot, "takes packets to QP1"),
+            Err(error) => {
+                tracing::error!(target: "rxe::net", %gid, %error, "gets no packets to QP1");
+            }
+        }
     }
 
     /// Whether the packet can go out here at all: from our GID, to one of its family on v2.
@@ -173,49 +235,130 @@ impl PacketLink {
             }
     }
 
-    /// Writes the frame of packet `index`; false when there is none, which is lost then.
-    fn write_frame(&mut self, now: Instant, batch: &mut TxBatch, index: usize) -> bool {
-        let Some(packet) = batch.packets().get(index).copied() else { return false };
-        if !self.can_send(packet.path()) {
-            self.counters.foreign += 1;
-            return false;
+    /// How many packets from `first` on leave in one frame.
+    fn run_len(&self, batch: &TxBatch, first: usize) -> usize {
+        let head = batch.packets().get(first);
+        // RoCE v1 is cut apart by nobody.
+        match head.map(|packet| packet.path().gid_type) {
+            Some(GidType::RoceV2) => batch.run_len(first, self.max_segments),
+            _ => 1,
         }
-        let Some(destination_mac) = self.resolver.mac(now, packet.path()) else {
-            tracing::trace!(target: "rxe::net", to = %packet.path().destination, "no neighbour yet");
-            self.counters.send_errors += 1;
-            return false;
-        };
+    }
+
+    /// Writes the frame of `count` packets from `first` on, behind those that are written.
+    fn write_frame(
+        &mut self,
+        now: Instant,
+        batch: &mut TxBatch,
+        first: usize,
+        count: usize,
+    ) -> Result<Outgoing, Frameless> {
+        let packet = batch.packets().get(first).copied().ok_or(Frameless::Unwritable)?;
+        if !self.can_send(packet.path()) {
+            return Err(Frameless::Foreign);
+        }
+        let way = self.resolver.way(now, packet.path()).ok_or(Frameless::NoNeighbour)?;
         let path = Path { vlan: packet.path().vlan.or(self.config.vlan), ..*packet.path() };
+        let headers = self.headers(&packet, way.mac);
+        let unwritable = |error| {
+            tracing::debug!(target: "rxe::net", %error, "a packet that has no frame");
+            Frameless::Unwritable
+        };
+        let flow = frame::icrc_flow(&path, &headers).map_err(unwritable)?;
+        // In the batch, so that a bit that is to be flipped by injected faults is flipped there.
+        batch.seal_run(first, count, |segment, body, _| {
+            flow.icrc(IDENTIFICATION + segment as u16, body).to_le_bytes()
+        });
+        self.capture_sent(now, batch, first..first + count, &path, &headers);
+        let sealed = batch.sealed_run(first, count).ok_or(Frameless::Unwritable)?;
+        let start = self.frames.len();
+        let written = match count {
+            1 => self.write_single(&path, &headers, sealed),
+            _ => self.write_super(&path, &headers, sealed, packet.sealed_len()),
+        };
+        if let Err(error) = written {
+            self.frames.truncate(start);
+            return Err(unwritable(error));
+        }
+        Ok(Outgoing { count, ifindex: way.ifindex, end: self.frames.len() })
+    }
+
+    fn headers(&self, packet: &TxPacket, destination_mac: [u8; 6]) -> FrameHeaders {
         let slot = packet.dest_qpn().slot();
-        let headers = FrameHeaders {
+        FrameHeaders {
             source_mac: self.config.mac,
             destination_mac,
-            source_port: source_port(self.config.slot, slot, path.flow_label),
+            source_port: source_port(self.config.slot, slot, packet.path().flow_label),
             identification: IDENTIFICATION,
             dont_fragment: true,
+        }
+    }
+
+    /// Nothing is left to the kernel: neither checksums nor segmentation.
+    fn write_single(
+        &mut self,
+        path: &Path,
+        headers: &FrameHeaders,
+        sealed: &[u8],
+    ) -> Result<(), frame::FrameError> {
+        self.frames.resize(self.frames.len() + VNET_LEN, 0);
+        let (body, icrc) = match sealed.split_last_chunk::<ICRC_LEN>() {
+            Some((body, icrc)) => (body, Some(*icrc)),
+            // Refused below, as too short.
+            None => (sealed, None),
         };
-        let Ok(flow) = frame::icrc_flow(&path, &headers) else { return false };
-        // In the batch, so that a bit that is to be flipped by injected faults is flipped there.
-        batch.seal(index, |body, _| flow.icrc(IDENTIFICATION, body).to_le_bytes());
-        let Some(sealed) = batch.sealed(index) else { return false };
-        if let Some(capture) = &self.capture {
-            let FrameHeaders { source_port, identification, dont_fragment, .. } = headers;
-            let path = &path;
-            let captured =
-                CapturedPacket { path, source_port, identification, dont_fragment, sealed };
-            capture.batch(now).packet(&captured);
-        }
-        let Some((body, icrc)) = sealed.split_last_chunk::<ICRC_LEN>() else { return false };
+        frame::write(&mut self.frames, path, headers, body, icrc).map(drop)
+    }
+
+    /// One frame of several packets, all of `segment_len` bytes but the last, which may be shorter.
+    fn write_super(
+        &mut self,
+        path: &Path,
+        headers: &FrameHeaders,
+        sealed: &[u8],
+        segment_len: usize,
+    ) -> Result<(), frame::FrameError> {
         let start = self.frames.len();
-        // Nothing is left to the kernel: neither checksums nor segmentation.
         self.frames.resize(start + VNET_LEN, 0);
-        if let Err(error) = frame::write(&mut self.frames, &path, &headers, body, Some(*icrc)) {
-            tracing::debug!(target: "rxe::net", %error, "a packet that has no frame");
-            self.frames.truncate(start);
-            self.counters.send_errors += 1;
-            return false;
+        let udp = frame::write_super(&mut self.frames, path, headers, sealed)?;
+        let vnet = &mut self.frames[start..start + VNET_LEN];
+        vnet[0] = VNET_NEEDS_CSUM;
+        vnet[VNET_GSO_TYPE] = VNET_GSO_UDP;
+        let mut put = |at: usize, value: usize| {
+            // Headers and packets are far shorter.
+            vnet[at..at + 2].copy_from_slice(&(value as u16).to_ne_bytes());
+        };
+        put(VNET_HEADERS_LEN, udp + UDP_LEN);
+        put(VNET_GSO_SIZE, segment_len);
+        put(VNET_CSUM_START, udp);
+        put(VNET_CSUM_OFFSET, UDP_CHECKSUM);
+        Ok(())
+    }
+
+    /// Writes packets to the capture, as they are about to leave.
+    fn capture_sent(
+        &self,
+        now: Instant,
+        batch: &TxBatch,
+        packets: std::ops::Range<usize>,
+        path: &Path,
+        headers: &FrameHeaders,
+    ) {
+        let Some(capture) = &self.capture else { return };
+        let mut capture = capture.batch(now);
+        let first = packets.start;
+        for index in packets.filter(|index| *index >= self.captured) {
+            let Some(sealed) = batch.sealed(index) else { continue };
+            let FrameHeaders { source_port, identification, dont_fragment, .. } = *headers;
+            let identification = identification + (index - first) as u16;
+            capture.packet(&CapturedPacket {
+                path,
+                source_port,
+                identification,
+                dont_fragment,
+                sealed,
+            });
         }
-        true
     }
 
     /// Sends the packets from `first` on, as many as one call takes; returns how many these are,
@@ -227,30 +370,48 @@ impl PacketLink {
         first: usize,
     ) -> (usize, TransmitReport) {
         self.frames.clear();
-        let (mut ends, mut used) = ([0; sys::MAX_SEND], 0);
-        let count = (batch.len() - first).min(sys::MAX_SEND);
-        for index in first..first + count {
-            if !self.write_frame(now, batch, index) {
+        let mut all = [Outgoing::default(); sys::MAX_SEND];
+        let (mut used, mut next) = (0, first);
+        while used < sys::MAX_SEND && next < batch.len() {
+            let count = self.run_len(batch, next);
+            match self.write_frame(now, batch, next, count) {
+                Ok(outgoing) => all[used] = outgoing,
                 // Those before it leave first, and it is lost in its turn.
-                if used == 0 {
-                    return (1, TransmitReport { sent: 0, lost: 1 });
+                Err(_) if used > 0 => break,
+                Err(why) => {
+                    tracing::trace!(target: "rxe::net", ?why, count, "packets lost");
+                    match why {
+                        Frameless::Foreign => self.counters.foreign += count as u64,
+                        _ => self.counters.send_errors += count as u64,
+                    }
+                    return (count, TransmitReport { sent: 0, lost: count });
                 }
-                break;
             }
-            ends[used] = self.frames.len();
             used += 1;
+            next += count;
         }
+        self.captured = self.captured.max(next);
+        self.deliver(batch, first, &all[..used])
+    }
+
+    /// Sends frames that are written, of the packets from `first` on.
+    fn deliver(
+        &mut self,
+        batch: &TxBatch,
+        first: usize,
+        all: &[Outgoing],
+    ) -> (usize, TransmitReport) {
+        let given = all.iter().map(|outgoing| outgoing.count).sum();
         let mut report = TransmitReport::default();
         let mut done = 0;
-        while done < used {
-            match self.send_frames(&ends[..used], done) {
+        while let Some(next) = all.get(done) {
+            match self.send_frames(all, done) {
                 Ok(sent) => {
-                    for end in done..done + sent {
-                        self.counters.sent += 1;
-                        let len = batch.packets().get(first + end).map_or(0, |p| p.sealed_len());
-                        self.counters.sent_bytes += len as u64;
+                    for outgoing in &all[done..done + sent] {
+                        let packets = first + report.done()..first + report.done() + outgoing.count;
+                        self.count_sent(batch, packets);
+                        report.sent += outgoing.count;
                     }
-                    report.sent += sent;
                     done += sent;
                 }
                 Err(error) => match error.raw_os_error() {
@@ -258,37 +419,56 @@ impl PacketLink {
                     // R40: the host has no room at present.
                     Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => {
                         self.counters.send_waits += 1;
-                        break;
+                        return (given, report);
+                    }
+                    // Linux before 6.2 does not know such frames. They are written anew.
+                    Some(libc::EINVAL | libc::EIO) if next.count > 1 => {
+                        tracing::info!(target: "rxe::net", %error, "single packets from now on");
+                        self.max_segments = 1;
+                        self.counters.gso_fallbacks += 1;
+                        return (report.done(), report);
                     }
                     _ => {
-                        tracing::debug!(target: "rxe::net", %error, "a packet is lost");
-                        self.counters.send_errors += 1;
-                        report.lost += 1;
+                        tracing::debug!(target: "rxe::net", %error, "packets lost");
+                        self.counters.send_errors += next.count as u64;
+                        report.lost += next.count;
                         done += 1;
                     }
                 },
             }
         }
-        (used, report)
+        (given, report)
+    }
+
+    fn count_sent(&mut self, batch: &TxBatch, packets: std::ops::Range<usize>) {
+        let sent = batch.packets().get(packets).unwrap_or_default();
+        self.counters.sent += sent.len() as u64;
+        self.counters.sent_bytes += sent.iter().map(|p| p.sealed_len() as u64).sum::<u64>();
     }
 
     /// One system call: the frames from number `first` on.
-    fn send_frames(&mut self, ends: &[usize], first: usize) -> io::Result<usize> {
+    fn send_frames(&mut self, all: &[Outgoing], first: usize) -> io::Result<usize> {
         self.counters.send_calls += 1;
         let empty = sys::OutMessage { to: sys::RawAddress::EMPTY, bytes: &[], segment: 0 };
         let mut messages = [empty; sys::MAX_SEND];
-        let mut start = if first == 0 { 0 } else { ends[first - 1] };
-        let count = ends.len() - first;
-        for (message, &end) in messages.iter_mut().zip(&ends[first..]) {
-            message.bytes = &self.frames[start..end];
-            start = end;
+        let mut start = if first == 0 { 0 } else { all[first - 1].end };
+        let count = all.len() - first;
+        for (message, outgoing) in messages.iter_mut().zip(&all[first..]) {
+            message.to = sys::RawAddress::interface(outgoing.ifindex);
+            message.bytes = &self.frames[start..outgoing.end];
+            start = outgoing.end;
         }
-        sys::send_messages(self.socket.as_fd(), &messages[..count])
+        sys::send_messages(self.receiver.socket().as_fd(), &messages[..count])
     }
 }
 
 impl Link for PacketLink {
     fn transmit(&mut self, now: Instant, batch: &mut TxBatch) -> TransmitReport {
+        self.captured = 0;
+        self.transmit_rest(now, batch)
+    }
+
+    fn transmit_rest(&mut self, now: Instant, batch: &mut TxBatch) -> TransmitReport {
         let mut report = TransmitReport::default();
         let mut end = 0;
         while end < batch.len() {
@@ -299,183 +479,29 @@ impl Link for PacketLink {
                 break;
             }
         }
+        self.captured = self.captured.saturating_sub(report.done());
         batch.drop_front(report.done());
         report
     }
 
     fn receive(&mut self, now: Instant, sink: &mut Sink<'_>) -> io::Result<usize> {
-        let Self { config, socket, ring, counters, capture, .. } = self;
-        counters.receive_calls += 1;
-        let count = match ring.receive(socket.as_fd(), 0) {
-            Ok(count) => count,
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => return Ok(0),
-                // The interface was down; it may come up again.
-                _ if error.raw_os_error() == Some(libc::ENETDOWN) => return Ok(0),
-                _ => return Err(error),
-            },
-        };
-        let before = counters.received;
-        let mut capture = capture.as_ref().map(|capture| capture.batch(now));
-        for index in 0..count {
-            let Some(message) = ring.message(index) else { continue };
-            match read_message(&message, config.vlan) {
-                Incoming::Good(arrived) => arrived.give(counters, &mut capture, sink),
-                Incoming::Foreign => counters.foreign += 1,
-                Incoming::Malformed => counters.malformed += 1,
-            }
-        }
-        Ok((counters.received - before) as usize)
+        let Self { receiver, counters, capture, .. } = self;
+        receiver.receive(now, counters, capture.as_ref(), sink)
     }
 
     fn poll_fd(&self) -> Option<Arc<OwnedFd>> {
-        Some(self.socket.clone())
+        Some(self.receiver.socket().clone())
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.office.next_try()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.hope_for_office(now);
     }
 
     fn counters(&self) -> LinkCounters {
         self.counters
-    }
-}
-
-/// Sets options, buffers and filter of a packet socket, before it is bound.
-fn prepare(socket: &OwnedFd, config: &PacketConfig) -> io::Result<()> {
-    let fd = socket.as_fd();
-    for option in packet_sys::OPTIONS {
-        sys::set_int(fd, libc::SOL_PACKET, option, 1)?;
-    }
-    let BufferSizes { receive, send } = config.buffers;
-    for (name, size) in [(libc::SO_RCVBUF, receive), (libc::SO_SNDBUF, send)] {
-        if let Some(size) = size {
-            sys::set_int(fd, libc::SOL_SOCKET, name, i32::try_from(size).unwrap_or(i32::MAX))?;
-        }
-    }
-    sys::attach_filter(fd, &filter::program(config.gid, config.slot))
-}
-
-/// Holds the RoCE port of the GID's address; `None` when it cannot be held: somebody has it, or the
-/// host does not have the address, as that of a default GID.
-fn hold_port(config: &PacketConfig) -> Option<OwnedFd> {
-    let ip = config.gid.to_ip();
-    let scope_id = if config.gid.is_link_local() { config.ifindex } else { 0 };
-    let hold = || {
-        let socket = sys::udp_socket(ip)?;
-        sys::drop_all_input(socket.as_fd())?;
-        sys::bind(socket.as_fd(), socket_address(ip, ROCE_PORT, scope_id))?;
-        Ok(socket)
-    };
-    let held: io::Result<OwnedFd> = hold();
-    held.inspect_err(|error| {
-        tracing::debug!(target: "rxe::net", %ip, %error, "port 4791 is not held here");
-    })
-    .ok()
-}
-
-/// What a message of the socket is.
-enum Incoming<'a> {
-    Good(Arrived<'a>),
-    /// Of another VLAN, or no packet of RoCE's.
-    Foreign,
-    Malformed,
-}
-
-/// One packet, or several in one frame.
-struct Arrived<'a> {
-    path: Path,
-    frame: Frame<'a>,
-    /// Bytes of each packet but the last, from BTH to iCRC, where there are several.
-    segment_len: Option<usize>,
-}
-
-fn read_message<'a>(message: &'a sys::InMessage<'_>, vlan: Option<u16>) -> Incoming<'a> {
-    let Some((header, bytes)) = message.bytes.split_first_chunk::<VNET_LEN>() else {
-        return Incoming::Malformed;
-    };
-    if message.truncated {
-        return Incoming::Malformed;
-    }
-    let frame = match Frame::parse_ethernet(bytes) {
-        Ok(frame) => frame,
-        Err(error) if error.is_foreign() => return Incoming::Foreign,
-        Err(_) => return Incoming::Malformed,
-    };
-    // The kernel takes the outer tag out; where it does not, it is in the frame.
-    let told = vlan_of(message.control);
-    let path = frame::path_of(&frame);
-    let path = Path { vlan: told.or(path.vlan), ..path };
-    if path.vlan != vlan {
-        return Incoming::Foreign;
-    }
-    let size = usize::from(u16::from_ne_bytes([header[VNET_GSO_SIZE], header[VNET_GSO_SIZE + 1]]));
-    let is_several = header[VNET_GSO_TYPE] == VNET_GSO_UDP && size > ICRC_LEN;
-    Incoming::Good(Arrived { path, frame, segment_len: is_several.then_some(size) })
-}
-
-/// The identifier in the VLAN tag of a frame, as the kernel tells of it; none for 0, which carries
-/// a priority alone (IEEE 802.1Q).
-fn vlan_of(control: &[u8]) -> Option<u16> {
-    let is_auxdata =
-        |c: &sys::Control<'_>| (c.level, c.kind) == (libc::SOL_PACKET, packet_sys::PACKET_AUXDATA);
-    let data = sys::controls(control).find(is_auxdata)?.data;
-    let status = u32::from_ne_bytes(*data.first_chunk()?);
-    let tci = u16::from_ne_bytes(*data.get(AUX_TCI..)?.first_chunk()?);
-    Some(tci & VLAN_ID).filter(|id| status & AUX_VLAN_VALID != 0 && *id != 0)
-}
-
-impl Arrived<'_> {
-    /// Checks the iCRC of each packet, and gives the good ones to the sink.
-    fn give(
-        &self,
-        counters: &mut LinkCounters,
-        capture: &mut Option<CaptureBatch<'_>>,
-        sink: &mut Sink<'_>,
-    ) {
-        let Self { path, frame, segment_len } = self;
-        let Some(segment_len) = *segment_len else {
-            let is_good = frame.icrc().is_ok_and(|check| check.is_good());
-            let l3 = frame.l3();
-            let sealed = l3.get(frame.net.header_len()..).unwrap_or_default();
-            self.capture(capture, frame.net.identification(), sealed);
-            return count_and_give(path, frame.roce, is_good, counters, sink);
-        };
-        let segments = SuperFrame::with_segment_len(frame, segment_len);
-        for segment in segments.iter().flat_map(SuperFrame::segments) {
-            self.capture(capture, segment.identification, segment.sealed);
-            count_and_give(path, segment.packet, segment.icrc.is_good(), counters, sink);
-        }
-    }
-
-    fn capture(&self, capture: &mut Option<CaptureBatch<'_>>, identification: u16, sealed: &[u8]) {
-        let Some(capture) = capture else { return };
-        let source_port = self.frame.net.udp().map_or(0, |udp| udp.source_port);
-        let dont_fragment = match self.frame.net {
-            rxe_wire::net::Net::V4 { ip, .. } => ip.dont_fragment,
-            _ => true,
-        };
-        let path = &self.path;
-        capture.packet(&CapturedPacket {
-            path,
-            source_port,
-            identification,
-            dont_fragment,
-            sealed,
-        });
-    }
-}
-
-fn count_and_give(
-    path: &Path,
-    packet: &[u8],
-    is_good: bool,
-    counters: &mut LinkCounters,
-    sink: &mut Sink<'_>,
-) {
-    if packet.len() > TxBatch::MAX_PACKET {
-        counters.malformed += 1;
-    } else if !is_good {
-        counters.icrc_errors += 1;
-    } else {
-        counters.received += 1;
-        counters.received_bytes += packet.len() as u64;
-        sink(path, packet);
     }
 }

@@ -6,38 +6,59 @@ use gid_table::{Gid, GidType};
 use rxe_core::path::Path;
 use rxe_core::time::Instant;
 
-use crate::host::neighbour::Neighbours;
+use crate::host::neighbour::{Hop, Neighbours};
+
+/// The index of `lo`, in every network namespace.
+pub(super) const LOOPBACK_IFINDEX: u32 = 1;
+
+/// Where a frame goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Way {
+    /// The interface that it leaves by.
+    pub ifindex: u32,
+    /// The Ethernet address of whoever is to get it.
+    pub mac: [u8; 6],
+}
+
+impl Way {
+    /// Back to this host. On `lo` all addresses are zero.
+    const OWN: Self = Self { ifindex: LOOPBACK_IFINDEX, mac: [0; 6] };
+}
 
 /// Resolves the destinations of one link.
 #[derive(Debug)]
 pub(super) struct Resolver {
     neighbours: Neighbours,
-    /// On `lo` all addresses are zero.
-    is_loopback: bool,
+    ifindex: u32,
+    gid: Gid,
 }
 
 impl Resolver {
-    pub(super) fn new(ifindex: u32, own_mac: [u8; 6], gid: Gid) -> io::Result<Self> {
-        let neighbours = Neighbours::new(ifindex, gid.to_ip())?;
-        Ok(Self { neighbours, is_loopback: own_mac == [0; 6] })
+    pub(super) fn new(ifindex: u32, gid: Gid) -> io::Result<Self> {
+        Ok(Self { neighbours: Neighbours::new(ifindex, gid.to_ip())?, ifindex, gid })
     }
 
-    /// The Ethernet address for a packet; `None` while the network has not told it.
-    pub(super) fn mac(&mut self, now: Instant, path: &Path) -> Option<[u8; 6]> {
+    /// The way of a packet; `None` while the network has not told it.
+    pub(super) fn way(&mut self, now: Instant, path: &Path) -> Option<Way> {
         let destination = path.destination;
-        if self.is_loopback {
-            return Some([0; 6]);
+        // Also where the host does not have the address: that of a GID that is made of a MAC.
+        if self.ifindex == LOOPBACK_IFINDEX || destination == self.gid {
+            return Some(Way::OWN);
         }
+        let by = |mac| Way { ifindex: self.ifindex, mac };
         // R49.
         if let Some(mac) = destination.multicast_mac() {
-            return Some(mac);
+            return Some(by(mac));
         }
         if path.gid_type == GidType::RoceV1
             && let Some(mac) = mac_in(destination)
         {
-            return Some(mac);
+            return Some(by(mac));
         }
-        self.neighbours.mac(now, destination.to_ip())
+        Some(match self.neighbours.hop(now, destination.to_ip())? {
+            Hop::Mac(mac) => by(mac),
+            Hop::Own => Way::OWN,
+        })
     }
 }
 

@@ -3,18 +3,18 @@
 use std::io;
 use std::sync::Arc;
 
-use gid_table::{GidEntry, LinkGidTypes};
+use gid_table::{Gid, GidEntry, InterfaceInfo, LinkGidTypes};
 use rxe_core::cq::Notify;
 use thiserror::Error;
 
 use super::clock::Clock;
 use crate::faults::{FaultSpec, Faults, FaultyLink, ParseFaultsError};
-use crate::host::os_errno;
+use crate::host::{self, HostError, os_errno};
 use crate::link::Link;
 use crate::memory::{AttachError, Fabric, PortId};
-use crate::packet::{OpenPacketError, PacketConfig, PacketLink};
+use crate::packet::{OpenPacketError, PacketConfig, PacketGroup, PacketGroupConfig, PacketLink};
 use crate::pcap::{Capture, OpenCaptureError};
-use crate::udp::{BindError, BufferSizes, UdpConfig, UdpLink};
+use crate::udp::{BindError, BufferSizes, UdpConfig, UdpGroup, UdpGroupConfig, UdpLink};
 
 /// Why a link cannot be opened.
 #[derive(Debug, Error)]
@@ -29,9 +29,18 @@ pub enum OpenLinkError {
     /// Packet links are to be opened with the options of another kind.
     #[error("the options are not those of a packet link: set their kind to LinkKind::Packet")]
     Kind,
+    /// The host does not tell what interface a GID is of.
+    #[error(transparent)]
+    Host(#[from] HostError),
     /// The port of the fabric takes no such link.
     #[error(transparent)]
     Memory(#[from] AttachError),
+    /// The network has no multicast.
+    #[error("the group {group} cannot be joined: this network has no groups")]
+    NoGroups {
+        /// The group.
+        group: Gid,
+    },
     /// The background thread cannot wait for the link.
     #[error("cannot wait for packets: {0}")]
     Wait(#[source] io::Error),
@@ -43,7 +52,9 @@ impl OpenLinkError {
         match self {
             Self::Udp(error) => error.errno(),
             Self::Packet(error) => error.errno(),
+            Self::Host(error) => error.errno(),
             Self::Kind => libc::EINVAL,
+            Self::NoGroups { .. } => libc::EOPNOTSUPP,
             Self::Memory(_) => libc::EADDRNOTAVAIL,
             Self::Wait(error) => os_errno(error),
         }
@@ -112,6 +123,31 @@ pub trait OpenLink: Send + Sync + std::fmt::Debug {
         slot: u8,
         waker: Arc<dyn Notify>,
     ) -> Result<Box<dyn Link>, OpenLinkError>;
+
+    /// Joins a multicast group on an interface, and opens the link that receives what comes to it.
+    /// R49.
+    ///
+    /// There is one for all shards of a device. What this host sends there comes too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`]; [`OpenLinkError::NoGroups`] where the network has no groups, which is so
+    /// unless a kind of link says otherwise.
+    fn open_group(
+        &self,
+        group: Gid,
+        ifindex: u32,
+        waker: Arc<dyn Notify>,
+    ) -> Result<Box<dyn Link>, OpenLinkError> {
+        let _ = (ifindex, waker);
+        Err(OpenLinkError::NoGroups { group })
+    }
+
+    /// Whether what is sent to a group comes by the interface of a port's GID, so that it is to be
+    /// joined there: over IP those that have addresses of the group's version.
+    fn hears_group(&self, group: Gid, gid: &GidEntry) -> bool {
+        gid.owned && group.to_ip().is_ipv4() == gid.gid.to_ip().is_ipv4()
+    }
 }
 
 /// What the environment, or a program, wants of every link.
@@ -187,6 +223,7 @@ impl OpenLink for UdpLinks {
     ) -> Result<Box<dyn Link>, OpenLinkError> {
         let LinkOptions { kind: _, faults, capture, no_gso, buffers } = &self.options;
         let mut config = UdpConfig::new(gid.gid.to_ip(), slot);
+        config.multicast_ifindex = gid.ifindex;
         if gid.gid.is_link_local() {
             config.scope_id = gid.ifindex;
         }
@@ -200,17 +237,43 @@ impl OpenLink for UdpLinks {
             None => Box::new(link),
         })
     }
+
+    fn open_group(
+        &self,
+        group: Gid,
+        ifindex: u32,
+        _: Arc<dyn Notify>,
+    ) -> Result<Box<dyn Link>, OpenLinkError> {
+        let LinkOptions { capture, buffers, .. } = &self.options;
+        let mut link = UdpGroup::open(UdpGroupConfig { group, ifindex, buffers: *buffers })?;
+        link.set_capture(capture.clone());
+        Ok(Box::new(link))
+    }
 }
 
 /// Opens packet links: RoCE v1 and v2 as whole frames, with `CAP_NET_RAW`.
+///
+/// Each is a link of its GID's own interface: of a VLAN or a macvlan on top of the device's, where
+/// the address is that one's. R60.
 #[derive(Clone, Debug)]
 pub struct PacketLinks {
-    /// What every link gets; segmentation is never used.
+    /// What every link gets.
     pub options: LinkOptions,
-    /// Index of the interface whose frames these are.
-    pub ifindex: u32,
-    /// Its Ethernet address; `None` where it has none, and no link can be opened.
-    pub mac: Option<[u8; 6]>,
+}
+
+impl PacketLinks {
+    /// The interface of a GID, and the VLAN that the link itself has to put on and take off there:
+    /// an interface that is a VLAN does so.
+    fn interface(&self, ifindex: u32) -> Result<(InterfaceInfo, Option<u16>), OpenLinkError> {
+        let LinkKind::Packet { vlan } = self.options.kind else {
+            return Err(OpenLinkError::Kind);
+        };
+        let mut all = host::interfaces()?.into_iter();
+        let found = all.find(|interface| interface.ifindex == ifindex);
+        let found = found.ok_or(OpenPacketError::NoInterface { ifindex })?;
+        let vlan = if found.vlan.is_some() { None } else { vlan };
+        Ok((found, vlan))
+    }
 }
 
 impl OpenLink for PacketLinks {
@@ -220,19 +283,36 @@ impl OpenLink for PacketLinks {
         slot: u8,
         _: Arc<dyn Notify>,
     ) -> Result<Box<dyn Link>, OpenLinkError> {
-        let LinkOptions { kind, faults, capture, no_gso: _, buffers } = &self.options;
-        let LinkKind::Packet { vlan } = *kind else {
-            return Err(OpenLinkError::Kind);
-        };
-        let ifindex = self.ifindex;
-        let mac = self.mac.ok_or(OpenPacketError::NotEthernet { ifindex })?;
-        let config = PacketConfig { ifindex, mac, gid: gid.gid, slot, vlan, buffers: *buffers };
+        let LinkOptions { kind: _, faults, capture, no_gso, buffers } = &self.options;
+        let ifindex = gid.ifindex;
+        let (interface, vlan) = self.interface(ifindex)?;
+        let mac = interface.mac.ok_or(OpenPacketError::NotEthernet { ifindex })?;
+        let (gid, gso, buffers) = (gid.gid, !no_gso, *buffers);
+        let config = PacketConfig { ifindex, mac, gid, slot, vlan, gso, buffers };
         let mut link = PacketLink::open(config)?;
         link.set_capture(capture.clone());
         Ok(match faults {
             Some(spec) => Box::new(FaultyLink::new(link, Faults::new(spec.clone(), slot.into()))),
             None => Box::new(link),
         })
+    }
+
+    fn open_group(
+        &self,
+        group: Gid,
+        ifindex: u32,
+        _: Arc<dyn Notify>,
+    ) -> Result<Box<dyn Link>, OpenLinkError> {
+        let (_, vlan) = self.interface(ifindex)?;
+        let buffers = self.options.buffers;
+        let mut link = PacketGroup::open(PacketGroupConfig { group, ifindex, vlan, buffers })?;
+        link.set_capture(self.options.capture.clone());
+        Ok(Box::new(link))
+    }
+
+    /// Frames come by all of them, and RoCE v1 asks for no IP.
+    fn hears_group(&self, _: Gid, gid: &GidEntry) -> bool {
+        gid.owned
     }
 }
 
@@ -253,6 +333,17 @@ impl OpenLink for MemoryLinks {
         waker: Arc<dyn Notify>,
     ) -> Result<Box<dyn Link>, OpenLinkError> {
         let link = self.fabric.attach_to(self.port, slot, gid.gid)?;
+        link.set_waker(Some(Arc::new(move || waker.notify())));
+        Ok(Box::new(link))
+    }
+
+    fn open_group(
+        &self,
+        group: Gid,
+        _: u32,
+        waker: Arc<dyn Notify>,
+    ) -> Result<Box<dyn Link>, OpenLinkError> {
+        let link = self.fabric.attach_group(self.port, group)?;
         link.set_waker(Some(Arc::new(move || waker.notify())));
         Ok(Box::new(link))
     }

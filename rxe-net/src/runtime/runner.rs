@@ -15,6 +15,7 @@ use rxe_core::counters::CounterValues;
 use rxe_core::cq::{CompletionQueue, Notify};
 use rxe_core::device::Device;
 use rxe_core::error::{BusyError, CreateQpError, ModifyQpError};
+use rxe_core::multicast::MULTICAST_QPN;
 use rxe_core::path::Path;
 use rxe_core::qp::{QpAttr, QpAttrMask, QpInit, QpState, QueuePair};
 use rxe_core::shard::Shard;
@@ -25,6 +26,7 @@ use thiserror::Error;
 
 use super::background;
 use super::clock::Clock;
+use super::groups::GroupPost;
 use super::held::Held;
 use super::open::{OpenLink, OpenLinkError};
 use super::outbox::Outbox;
@@ -47,6 +49,8 @@ const LEASE_NANOS: u64 = 1_000_000;
 const FAILED_NANOS: u64 = 100_000_000;
 /// Offset of the top byte of the destination QPN in BTH: the slot.
 const SLOT_OFFSET: usize = 5;
+/// The top byte of the QPN that packets to groups carry.
+const MULTICAST_SLOT: u8 = MULTICAST_QPN.slot();
 
 /// Why a runner cannot start.
 #[derive(Debug, Error)]
@@ -138,6 +142,7 @@ pub(super) struct Core {
     /// What of that which could be sent waits.
     held: Held,
     detour: Detour,
+    group_post: GroupPost,
     /// The latest time that the links were told.
     latest: Instant,
     /// When a packet came last.
@@ -236,7 +241,7 @@ impl Core {
     }
 
     fn receive(&mut self, now: Instant, sleeper: &Sleeper) -> usize {
-        let Self { shard, links, detour, .. } = self;
+        let Self { shard, links, detour, group_post, .. } = self;
         let mut received = 0;
         for opened in links {
             if opened.failed_until.is_some_and(|until| until > now) {
@@ -246,7 +251,15 @@ impl Core {
             let mut sink = |path: &Path, bytes: &[u8]| {
                 // The kernel steers a coalesced buffer by its first packet alone.
                 let destined = bytes.get(SLOT_OFFSET).copied().unwrap_or(slot);
-                if destined == slot || !detour.take(now, destined, path, bytes) {
+                let is_ours = match destined {
+                    destined if destined == slot => true,
+                    // R49: one socket receives for all shards.
+                    MULTICAST_SLOT if path.destination.is_multicast() => {
+                        group_post.deliver(shard.device(), slot, path, bytes)
+                    }
+                    destined => !detour.take(now, destined, path, bytes),
+                };
+                if is_ours {
                     shard.handle_packet(now, path, bytes);
                 }
             };
@@ -357,6 +370,7 @@ impl Runner {
             outbox: Outbox::default(),
             held: Held::default(),
             detour,
+            group_post: GroupPost::default(),
             latest: Instant::ZERO,
             last_packet: Instant::ZERO,
         };
@@ -524,6 +538,41 @@ impl Runner {
         }
         core.links.push(OpenedLink { gid, link, failed_until: None });
         Ok(())
+    }
+
+    /// Joins a multicast group on an interface. In a child after fork it does nothing.
+    pub(super) fn join_group(
+        self: &Arc<Self>,
+        group: Gid,
+        ifindex: u32,
+    ) -> Result<(), OpenLinkError> {
+        if !self.is_ours() {
+            return Ok(());
+        }
+        let waker = Arc::new(WakeRunner(Arc::downgrade(self)));
+        let link = self.opener.open_group(group, ifindex, waker)?;
+        let opened = OpenedLink { gid: group, link, failed_until: None };
+        let watched = self.with_core(|core, _| {
+            if let Some(fd) = opened.link.poll_fd() {
+                self.sleeper.watch(fd).map_err(OpenLinkError::Wait)?;
+            }
+            core.links.push(opened);
+            Ok(())
+        });
+        watched.unwrap_or(Ok(()))
+    }
+
+    /// Leaves a multicast group on all interfaces.
+    pub(super) fn leave_group(&self, group: Gid) {
+        let _ = self.with_core(|core, _| {
+            core.links.retain(|opened| {
+                let is_left = opened.gid == group;
+                if is_left && let Some(fd) = opened.link.poll_fd() {
+                    self.sleeper.forget(&fd);
+                }
+                !is_left
+            });
+        });
     }
 
     /// The attributes of a queue pair (`ibv_query_qp`).

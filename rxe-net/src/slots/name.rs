@@ -3,6 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
+use gid_table::Gid;
 use rustix::net::SocketAddrUnix;
 use rxe_wire::mad::cm::ServiceId;
 
@@ -29,6 +30,16 @@ pub(crate) fn of_service(id: ServiceId, at: Option<IpAddr>) -> io::Result<Socket
         Some(ip) => address(&format!("{PREFIX}/service/{:016x}/{ip}", id.0)),
         None => address(&format!("{PREFIX}/service/{:016x}", id.0)),
     }
+}
+
+/// The name that the packet link holds which takes in what comes to QP1 of a GID that is no address
+/// of the host.
+///
+/// # Errors
+///
+/// As [`of_slot`].
+pub(crate) fn of_packet_office(gid: Gid, ifindex: u32) -> io::Result<SocketAddrUnix> {
+    address(&format!("{PREFIX}/packet/{}/{ifindex}", gid.to_hex()))
 }
 
 fn address(name: &str) -> io::Result<SocketAddrUnix> {

@@ -18,7 +18,7 @@ use super::probe;
 use super::socket::{self, BufferSizes, TxKey, TxSockets};
 use super::steer::{BindError, Membership, ROCE_PORT};
 use super::sys::{self, InMessage, MAX_SEND, OutMessage, RawAddress, RecvRing};
-use crate::batch::{ICRC_LEN, MAX_MESSAGE, TxBatch, TxPacket};
+use crate::batch::{ICRC_LEN, TxBatch, TxPacket};
 use crate::link::{Link, LinkCounters, Sink, TransmitReport};
 use crate::pcap::{Capture, CaptureBatch, CapturedPacket};
 
@@ -26,7 +26,7 @@ use crate::pcap::{Capture, CaptureBatch, CapturedPacket};
 /// the first and goes on when the kernel refuses (6.18 takes 128, 6.1 takes 64).
 const SEGMENT_LIMITS: [usize; 3] = [128, 64, 1];
 /// Messages that one round of receiving takes at most.
-const MAX_RECEIVE: usize = 32;
+pub(super) const MAX_RECEIVE: usize = 32;
 /// Rounds of receiving while a link closes: more than a socket of the default size holds.
 const CLOSING_ROUNDS: usize = 64;
 /// Hints kept for the runtime; more are dropped, as ICMP itself is.
@@ -43,6 +43,9 @@ pub struct UdpConfig {
     pub address: IpAddr,
     /// Index of the interface, for an IPv6 link-local address; otherwise 0.
     pub scope_id: u32,
+    /// Index of the interface that packets to multicast groups leave by; 0 for the one that the
+    /// host would choose.
+    pub multicast_ifindex: u32,
     /// The shard's slot: the top byte of the QPNs that live on it.
     pub slot: u8,
     /// Whether runs of packets leave as one segmented send (`UDP_SEGMENT`).
@@ -57,7 +60,8 @@ pub struct UdpConfig {
 impl UdpConfig {
     /// The usual configuration of the shard `slot` on `address`.
     pub fn new(address: IpAddr, slot: u8) -> Self {
-        Self { address, scope_id: 0, slot, gso: true, buffers: BufferSizes::default() }
+        let (scope_id, multicast_ifindex, buffers) = (0, 0, BufferSizes::default());
+        Self { address, scope_id, multicast_ifindex, slot, gso: true, buffers }
     }
 }
 
@@ -73,7 +77,8 @@ impl UdpConfig {
 /// Whoever keeps what [`poll_fd`](Link::poll_fd) returned keeps the receive socket open, and with
 /// it port 4791: give it up no later than the link.
 ///
-/// It does not join multicast groups, nor set the hop limit of multicast packets.
+/// It sends to multicast groups, but receives of none: that is what a
+/// [`UdpGroup`](super::UdpGroup) is for.
 pub struct UdpLink {
     config: UdpConfig,
     gid: Gid,
@@ -122,7 +127,7 @@ impl UdpLink {
     ///
     /// See [`BindError`].
     pub fn open(config: UdpConfig) -> Result<Self, BindError> {
-        let UdpConfig { address, scope_id, slot, gso, buffers } = config;
+        let UdpConfig { address, scope_id, multicast_ifindex, slot, gso, buffers } = config;
         let local = socket::socket_address(address, ROCE_PORT, scope_id);
         let prepare = |fd: &_| socket::prepare_receiver(fd, address, buffers);
         let (membership, receiver) = Membership::join(local, slot, prepare)?;
@@ -133,7 +138,7 @@ impl UdpLink {
             membership,
             ring: RecvRing::new(MAX_RECEIVE),
             checker: IcrcChecker::new(address),
-            sockets: TxSockets::new(local, slot, buffers),
+            sockets: TxSockets::new(local, slot, multicast_ifindex, buffers),
             error_ring: RecvRing::new(4),
             flow: None,
             segment_limit: if gso { 0 } else { SEGMENT_LIMITS.len() - 1 },
@@ -224,7 +229,7 @@ impl UdpLink {
         let mut next = first;
         while used < MAX_SEND && next < batch.len() && shares_socket(&head, &batch.packets()[next])
         {
-            let count = run_length(batch, next, self.max_segments());
+            let count = batch.run_len(next, self.max_segments());
             runs[used] = Run { first: next, count };
             used += 1;
             next += count;
@@ -542,34 +547,6 @@ fn shares_socket(head: &TxPacket, packet: &TxPacket) -> bool {
         && one.destination.to_ipv4().is_some() == two.destination.to_ipv4().is_some()
 }
 
-/// How many packets from `first` on can leave as one message.
-fn run_length(batch: &TxBatch, first: usize, max_segments: usize) -> usize {
-    let packets = &batch.packets()[first..];
-    let most = packets.len().min(max_segments);
-    let head = &packets[0];
-    let (mut count, mut bytes, mut last_len) = (0, 0, head.sealed_len());
-    while count < most {
-        let packet = &packets[count];
-        let len = packet.sealed_len();
-        let fits = packet.offset() == head.offset() + bytes
-            && bytes + len <= MAX_MESSAGE
-            // A shorter packet ends the run.
-            && last_len == head.sealed_len()
-            && len <= last_len
-            && packet.is_addressed_like(head);
-        if !fits {
-            break;
-        }
-        // Those that it was committed with fit as well, as many as there is room for.
-        let known = if len < last_len { 1 } else { packet.known_run() };
-        count += known.min((MAX_MESSAGE - bytes) / len).min(most - count);
-        let last = &packets[count - 1];
-        last_len = last.sealed_len();
-        bytes = last.offset() + last_len - head.offset();
-    }
-    count.max(1)
-}
-
 /// What to do about a send that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verdict {
@@ -616,7 +593,7 @@ fn may_be_icmp(error: i32) -> bool {
 }
 
 /// Cuts a message into its packets, checks each, and gives the good ones to `sink`.
-fn split(
+pub(super) fn split(
     message: &InMessage<'_>,
     destination: Gid,
     checker: &mut IcrcChecker,
@@ -810,7 +787,7 @@ mod tests {
         let lengths = |batch: &TxBatch, max| {
             let (mut first, mut lengths) = (0, Vec::new());
             while first < batch.len() {
-                lengths.push(run_length(batch, first, max));
+                lengths.push(batch.run_len(first, max));
                 first += lengths[lengths.len() - 1];
             }
             lengths
@@ -839,9 +816,9 @@ mod tests {
         batch.commit_run(&run);
         batch.commit_run(&run);
         // 62 packets of 1040 bytes with their iCRCs are 64,480 of 65,507.
-        assert_eq!(run_length(&batch, 0, 128), 62);
-        assert_eq!(run_length(&batch, 90, 128), 62, "across two runs");
-        assert_eq!(run_length(&batch, 190, 128), 10);
-        assert_eq!(run_length(&batch, 90, 16), 16);
+        assert_eq!(batch.run_len(0, 128), 62);
+        assert_eq!(batch.run_len(90, 128), 62, "across two runs");
+        assert_eq!(batch.run_len(190, 128), 10);
+        assert_eq!(batch.run_len(90, 16), 16);
     }
 }

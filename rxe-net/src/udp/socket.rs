@@ -4,7 +4,9 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::sys;
+use rxe_core::multicast::MULTICAST_QPN;
+
+use super::{group, sys};
 use crate::slots::fork::Tracked;
 
 /// The first UDP source port of RoCEv2 (facts.md section 3).
@@ -138,6 +140,12 @@ impl TxSocket {
         };
         sys::set_int(self.fd(), level, class, i32::from(traffic_class))?;
         sys::set_int(self.fd(), level, hops, i32::from(hop_limit))?;
+        // Groups have a hop limit of their own, which is 1 if nobody sets it.
+        if self.key.slot == MULTICAST_QPN.slot() {
+            let hops =
+                if self.is_ipv4 { libc::IP_MULTICAST_TTL } else { libc::IPV6_MULTICAST_HOPS };
+            sys::set_int(self.fd(), level, hops, i32::from(hop_limit))?;
+        }
         self.header = Some((traffic_class, hop_limit));
         Ok(())
     }
@@ -148,15 +156,22 @@ impl TxSocket {
 pub(super) struct TxSockets {
     address: SocketAddr,
     slot: u8,
+    multicast_ifindex: u32,
     buffers: BufferSizes,
     sockets: Vec<TxSocket>,
     uses: u64,
 }
 
 impl TxSockets {
-    /// Makes none yet; they will be bound to `address`, whose port does not matter.
-    pub(super) const fn new(address: SocketAddr, slot: u8, buffers: BufferSizes) -> Self {
-        Self { address, slot, buffers, sockets: Vec::new(), uses: 0 }
+    /// Makes none yet; they will be bound to `address`, whose port does not matter, and send to
+    /// groups by the interface given, or, for 0, by the one that the host chooses.
+    pub(super) const fn new(
+        address: SocketAddr,
+        slot: u8,
+        multicast_ifindex: u32,
+        buffers: BufferSizes,
+    ) -> Self {
+        Self { address, slot, multicast_ifindex, buffers, sockets: Vec::new(), uses: 0 }
     }
 
     /// The socket for `key`.
@@ -191,6 +206,9 @@ impl TxSockets {
         let ip = self.address.ip();
         let fd = sys::udp_socket(ip)?;
         prepare_sender(&fd, ip, self.buffers)?;
+        if self.multicast_ifindex != 0 {
+            group::send_by(fd.as_fd(), ip, self.multicast_ifindex)?;
+        }
         if key.flow_label != 0 {
             // The port follows from the label alone, so shards that use the same one share it.
             sys::set_int(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
@@ -258,7 +276,7 @@ mod tests {
     #[test]
     fn a_taken_port_is_passed_over_and_sockets_are_bounded() {
         let address = SocketAddr::new(crate::udp::test_address(10), 0);
-        let mut sockets = TxSockets::new(address, 3, BufferSizes::default());
+        let mut sockets = TxSockets::new(address, 3, 0, BufferSizes::default());
         let key = TxKey { slot: 9, flow_label: 0 };
         let wanted = source_port(3, 9, 0);
         let holder = std::net::UdpSocket::bind((address.ip(), wanted)).expect("bind");
@@ -281,7 +299,7 @@ mod tests {
             ("[::1]:0", libc::SOL_IPV6, libc::IPV6_TCLASS, libc::IPV6_UNICAST_HOPS),
         ] {
             let address: SocketAddr = ip.parse().expect("address");
-            let mut sockets = TxSockets::new(address, 3, BufferSizes::default());
+            let mut sockets = TxSockets::new(address, 3, 0, BufferSizes::default());
             let socket = sockets.get(TxKey { slot: 1, flow_label: 5 }).expect("socket");
             for (traffic_class, hop_limit, expected) in [(0xb9, 64, 64), (2, 0, 1)] {
                 socket.set_header(traffic_class, hop_limit).expect("set");

@@ -20,7 +20,8 @@ const CONTROL_HEADER: usize = size_of::<usize>() + 8;
 /// Bytes that data and next header of a control message are aligned to (`CMSG_ALIGN`).
 const CONTROL_ALIGN: usize = size_of::<usize>();
 
-/// A socket address as the kernel reads it: `struct sockaddr_in` or `struct sockaddr_in6`.
+/// A socket address as the kernel reads it: `struct sockaddr_in`, `struct sockaddr_in6` or, of a
+/// packet socket, `struct sockaddr_ll`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub(crate) struct RawAddress {
@@ -50,6 +51,16 @@ impl RawAddress {
         };
         bytes[..2].copy_from_slice(&(family as u16).to_ne_bytes());
         Self { bytes, len }
+    }
+
+    /// The interface that a packet socket sends frames by, which name their receivers themselves.
+    pub(crate) fn interface(ifindex: u32) -> Self {
+        let mut bytes = [0; 32];
+        bytes[..2].copy_from_slice(&(libc::AF_PACKET as u16).to_ne_bytes());
+        // The EtherType is that of the frame.
+        bytes[2..4].copy_from_slice(&(libc::ETH_P_ALL as u16).to_be_bytes());
+        bytes[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+        Self { bytes, len: 20 }
     }
 
     fn parse(bytes: &[u8]) -> Option<SocketAddr> {
@@ -104,6 +115,16 @@ pub(crate) fn set_int(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> 
     // SAFETY: the kernel reads `len` bytes, the size of `value`, during the call.
     let result =
         unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len) };
+    check(result)?;
+    Ok(())
+}
+
+/// Sets a socket option that is a structure, given as its bytes.
+pub(crate) fn set_bytes(fd: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
+    let len = libc::socklen_t::try_from(value.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the kernel reads `len` bytes, all of `value`, during the call.
+    let result =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.as_ptr().cast(), len) };
     check(result)?;
     Ok(())
 }
@@ -282,8 +303,10 @@ pub(crate) struct InMessage<'a> {
     pub(crate) truncated: bool,
 }
 
-/// Bytes of a buffer of a [`RecvRing`]: more than the largest datagram or coalesced buffer.
-pub(crate) const BUFFER_LEN: usize = 65_536;
+/// Bytes of a buffer of a [`RecvRing`]: more than the largest datagram or coalesced buffer, also as a
+/// whole frame, which has a virtio header, an Ethernet header and two tags in front of 65,535 bytes
+/// of IPv4, or of IPv6 behind its header.
+pub(crate) const BUFFER_LEN: usize = 65_536 + 128;
 
 /// Where the kernel puts one message.
 #[repr(C, align(64))]

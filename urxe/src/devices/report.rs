@@ -171,9 +171,10 @@ fn device_fields(device: &Device, attr: &DeviceAttr) -> Vec<Field> {
         AtomicCap::Global => "ATOMIC_GLOB",
     };
     let atomic_cap = attr.atomic_cap as u32;
+    let names: Vec<_> = device.interfaces().map(|interface| interface.name.as_str()).collect();
     let mut fields = vec![
         with_text("transport", "InfiniBand", "InfiniBand (0)".to_owned()),
-        field("interface", device.interface().name.as_str()),
+        field("interface", names.join("+").as_str()),
         field("fw_ver", fw_ver.as_str()),
         guid("node_guid", *node_guid),
         guid("sys_image_guid", *sys_image_guid),
