@@ -43,6 +43,8 @@ pub struct Pingpong<'a> {
     arguments: Vec<String>,
     faults: Option<String>,
     links: [Option<(String, u32)>; 2],
+    on_one_host: bool,
+    devices: Option<String>,
     client_pcap: Option<PathBuf>,
 }
 
@@ -55,6 +57,8 @@ impl<'a> Pingpong<'a> {
             arguments: Vec::new(),
             faults: None,
             links: [None, None],
+            on_one_host: false,
+            devices: None,
             client_pcap: None,
         }
     }
@@ -87,6 +91,20 @@ impl<'a> Pingpong<'a> {
         self
     }
 
+    /// With the server on the left too, at the client's own address.
+    #[must_use]
+    pub const fn on_one_host(mut self) -> Self {
+        self.on_one_host = true;
+        self
+    }
+
+    /// What `URXE_DEVICES` says at both ends.
+    #[must_use]
+    pub fn devices(mut self, devices: &str) -> Self {
+        self.devices = Some(devices.to_owned());
+        self
+    }
+
     /// The file of `URXE_PCAP` at the client's end.
     #[must_use]
     pub fn client_pcap(mut self, file: PathBuf) -> Self {
@@ -100,7 +118,8 @@ impl<'a> Pingpong<'a> {
     ///
     /// That it does not.
     pub fn start_server(&self) -> Result<Running, ProcessError> {
-        let mut command = self.command(&self.joined.right, 2);
+        let Joined { left, right } = self.joined;
+        let mut command = self.command(if self.on_one_host { left } else { right }, 2);
         command.arg("--server");
         let mut server = Running::start("the server", &mut command)?;
         server.wait_for_text("waiting for a client", START_LIMIT)?;
@@ -117,7 +136,8 @@ impl<'a> Pingpong<'a> {
         if let Some(file) = &self.client_pcap {
             command.env("URXE_PCAP", file);
         }
-        let [ipv4, ipv6] = Side::Right.addresses();
+        let server = if self.on_one_host { Side::Left } else { Side::Right };
+        let [ipv4, ipv6] = server.addresses();
         let host = if self.ipv6 { ipv6 } else { ipv4 };
         Running::start("the client", command.arg(host.to_string()))
     }
@@ -138,18 +158,21 @@ impl<'a> Pingpong<'a> {
         }
     }
 
-    fn command(&self, namespace: &Namespace, seed: u32) -> Command {
+    /// Of the client, which is number 1, or of the server, 2.
+    fn command(&self, namespace: &Namespace, number: u32) -> Command {
         let mut command = namespace.command(urxe_binary());
         command.args(["pingpong", "-c"]).args(&self.arguments);
-        for variable in ["URXE_FAULTS", "URXE_PCAP", "URXE_GSO", "URXE_LINK"] {
+        for variable in ["URXE_FAULTS", "URXE_PCAP", "URXE_GSO", "URXE_LINK", "URXE_DEVICES"] {
             command.env_remove(variable);
         }
-        let link = if namespace.name() == self.joined.left.name() { 0 } else { 1 };
-        if let Some((link, index)) = &self.links[link] {
+        if let Some((link, index)) = &self.links[number as usize - 1] {
             command.env("URXE_LINK", link).args(["-g", &index.to_string()]);
         }
+        if let Some(devices) = &self.devices {
+            command.env("URXE_DEVICES", devices);
+        }
         if let Some(faults) = &self.faults {
-            command.env("URXE_FAULTS", format!("seed={seed},{faults}"));
+            command.env("URXE_FAULTS", format!("seed={number},{faults}"));
         }
         command
     }

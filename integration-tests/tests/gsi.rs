@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use integration_tests::Member;
-use testkit::netns::{Namespace, with_namespaces};
+use testkit::netns::{Joined, Namespace, VethOptions, with_namespaces};
 
 /// What each member has got so far.
 fn come(members: &mut [Member]) -> Vec<Vec<String>> {
@@ -31,15 +31,46 @@ fn arrival(members: &mut [Member], message: &str) -> usize {
     }
 }
 
+/// Starts members of one host.
+fn start(namespace: &Namespace, device: &str, link: &str) -> Vec<Member> {
+    let start = |number| {
+        let mut command = namespace.command(env!("CARGO_BIN_EXE_gsi-member"));
+        Member::start(number, command.arg(device).env("URXE_LINK", link)).unwrap()
+    };
+    (0..4).map(start).collect()
+}
+
+/// Has each member send to each: requests for services of these members, and replies. What nobody
+/// claims comes to one of them. `number` counts the messages.
+fn exchange(members: &mut [Member], services: &[(u32, usize)], number: &mut u32) {
+    let mut next = || {
+        *number += 1;
+        *number
+    };
+    for from in 0..members.len() {
+        for &(service, to) in services {
+            let number = next();
+            members[from].ask(&format!("request {service} {number}"), "sent").unwrap();
+            assert_eq!(arrival(members, &format!("req:{service}:{number}")), to, "from {from}");
+        }
+        for to in 0..members.len() {
+            let slot = members[to].ask("slot", "slot").unwrap();
+            let slot = slot.split(' ').nth(1).unwrap();
+            let number = next();
+            members[from].ask(&format!("reply {slot} {number}"), "sent").unwrap();
+            assert_eq!(arrival(members, &format!("rep:{slot}:{number}")), to, "from {from}");
+        }
+        let number = next();
+        members[from].ask(&format!("request 9 {number}"), "sent").unwrap();
+        arrival(members, &format!("req:9:{number}"));
+    }
+}
+
 #[test]
 fn messages_find_the_process_that_they_are_for() {
     with_namespaces("messages_find_the_process_that_they_are_for", || {
         let namespace = Namespace::new("gsi").unwrap();
-        let start = |number| {
-            let mut command = namespace.command(env!("CARGO_BIN_EXE_gsi-member"));
-            Member::start(number, command.arg("rxe_lo")).unwrap()
-        };
-        let mut members: Vec<_> = (0..4).map(start).collect();
+        let mut members = start(&namespace, "rxe_lo", "udp");
         members[1].ask("serve 7 any", "serving").unwrap();
         members[2].ask("serve 8 127.0.0.1", "serving").unwrap();
         // A service on one address comes before that on all.
@@ -48,27 +79,8 @@ fn messages_find_the_process_that_they_are_for() {
             members[member].ask(&format!("serve {service}"), "taken").unwrap();
         }
         let mut number = 0;
-        for round in 0..3 {
-            for from in 0..members.len() {
-                for (service, to) in [(7, 1), (8, 2)] {
-                    number += 1;
-                    members[from].ask(&format!("request {service} {number}"), "sent").unwrap();
-                    let message = format!("req:{service}:{number}");
-                    assert_eq!(arrival(&mut members, &message), to, "round {round}, from {from}");
-                }
-                for to in 0..members.len() {
-                    let slot = members[to].ask("slot", "slot").unwrap();
-                    let slot = slot.split(' ').nth(1).unwrap();
-                    number += 1;
-                    members[from].ask(&format!("reply {slot} {number}"), "sent").unwrap();
-                    let message = format!("rep:{slot}:{number}");
-                    assert_eq!(arrival(&mut members, &message), to, "round {round}, from {from}");
-                }
-                // What nobody claims comes to one of them.
-                number += 1;
-                members[from].ask(&format!("request 9 {number}"), "sent").unwrap();
-                arrival(&mut members, &format!("req:9:{number}"));
-            }
+        for _ in 0..3 {
+            exchange(&mut members, &[(7, 1), (8, 2)], &mut number);
         }
         // A listener that was killed leaves its service to others, at once.
         drop(members.remove(1));
@@ -79,6 +91,35 @@ fn messages_find_the_process_that_they_are_for() {
         let end = Instant::now() + Duration::from_secs(10);
         while members[2].ask("serve 7 127.0.0.1", "").unwrap() != "serving 7" {
             assert!(Instant::now() < end, "the service is not free");
+        }
+    });
+}
+
+/// Whether somebody holds the RoCE port of the left side's address.
+fn is_port_held(joined: &Joined) -> bool {
+    let sockets = joined.left.tool("ss", ["-Huln", "sport = :4791"]).unwrap().stdout;
+    sockets.lines().any(|line| line.contains("10.77.0.1:4791"))
+}
+
+#[test]
+fn over_the_packet_link_one_takes_messages_in_and_the_next_one_when_it_ends() {
+    let name = "over_the_packet_link_one_takes_messages_in_and_the_next_one_when_it_ends";
+    with_namespaces(name, || {
+        let joined = Joined::new(VethOptions::default()).unwrap();
+        let mut members = start(&joined.left, "rxe_eth0", "packet");
+        members[2].ask("serve 7 any", "serving").unwrap();
+        members[3].ask("serve 8 10.77.0.1", "serving").unwrap();
+        let mut number = 0;
+        exchange(&mut members, &[(7, 2), (8, 3)], &mut number);
+        for left in [3, 2] {
+            // Whoever was first takes them in, until it is killed.
+            drop(members.remove(0));
+            let end = Instant::now() + Duration::from_secs(10);
+            while !is_port_held(&joined) {
+                assert!(Instant::now() < end, "nobody has taken over");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            exchange(&mut members, &[(7, left - 2), (8, left - 1)], &mut number);
         }
     });
 }

@@ -2,10 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use integration_tests::{Dump, Pingpong};
 use testkit::capture::PacketCapture;
-use testkit::netns::{Joined, Offloads, Side, VethOptions, with_namespaces};
+use testkit::netns::{Joined, Namespace, Offloads, Side, VethOptions, with_namespaces};
+use testkit::process::Running;
 use testkit::scratch::Scratch;
 use testkit::tshark::Tshark;
 
@@ -91,8 +93,81 @@ fn the_packet_link_and_the_udp_link_meet() {
         play(udp, packet, false, "udp.dstport == 4791");
         // A whole batch of the peer comes as one frame where the interface has offloads.
         let joined = Joined::new(VethOptions::default()).unwrap();
-        let game = Pingpong::new(&joined).links(packet, udp);
-        game.options("-s 100000 -n 100 -m 1024").play().unwrap();
+        for service in ["", "--uc", "--ud"] {
+            for (client, server) in [(packet, udp), (udp, packet), (packet, packet)] {
+                let size = if service == "--ud" { "-s 1000" } else { "-s 100000 -m 1024" };
+                let game = Pingpong::new(&joined).links(client, server).options(service);
+                game.options(size).options("-n 100").play().unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_host_reaches_itself() {
+    with_namespaces("a_host_reaches_itself", || {
+        let joined = Joined::new(VethOptions::default()).unwrap();
+        for index in [DEFAULT_V1, IPV4_V1, IPV4_V2, IPV6_V2] {
+            let link = ("packet", index);
+            let game = Pingpong::new(&joined).links(link, link).on_one_host();
+            game.options("-s 20000 -n 40 -m 1024").play().unwrap();
+        }
+        let tagged = ("packet,vlan=7", IPV4_V2);
+        Pingpong::new(&joined).links(tagged, tagged).on_one_host().play().unwrap();
+    });
+}
+
+/// The index of an address in the table of the packet link, in RoCE v2.
+fn index_of(host: &Namespace, address: &str) -> u32 {
+    let mut command = host.command(testkit::binary::urxe_binary());
+    command.args(["gids", "rxe_eth0", "--json", "--find", address, "--type", "v2"]);
+    let limit = Duration::from_secs(60);
+    let seen = testkit::process::run("urxe gids", command.env("URXE_LINK", "packet"), limit);
+    let seen = seen.unwrap();
+    let all: serde_json::Value = serde_json::from_str(&seen.stdout).unwrap();
+    let index = all[0]["gids"][0]["index"].as_u64();
+    u32::try_from(index.unwrap_or_else(|| panic!("{address}: {seen}"))).unwrap()
+}
+
+#[test]
+fn r60_an_address_of_a_macvlan_sends_and_receives_by_it() {
+    with_namespaces("r60_an_address_of_a_macvlan_sends_and_receives_by_it", || {
+        let options = VethOptions { offloads: Offloads::None, ..VethOptions::default() };
+        let joined = Joined::new(options).unwrap();
+        // Linux would answer for an address by each interface of the network, not by its own alone.
+        let own_alone = "echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore";
+        joined.left.tool("sh", ["-c", own_alone]).unwrap();
+        for command in [
+            "link add mv0 link eth0 address 52:54:00:77:99:01 type macvlan mode bridge",
+            "address add 10.77.0.9/24 dev mv0",
+            "link set mv0 up",
+        ] {
+            joined.left.tool("ip", command.split(' ')).unwrap();
+        }
+        let index = index_of(&joined.left, "10.77.0.9");
+        let scratch = Scratch::new("packet").unwrap();
+        let wire = PacketCapture::start(&joined.left, &scratch.file("wire.pcap")).unwrap();
+        let game = Pingpong::new(&joined).links(("packet", index), ("udp", UDP_IPV4));
+        game.options("-d rxe_eth0 -s 20000 -n 40 -m 1024").play().unwrap();
+        let wire = wire.stop(&joined.left, Side::Left).unwrap();
+        check(&wire, "eth.addr == 52:54:00:77:99:01 && ip.addr == 10.77.0.9", 2 * 40 * 20);
+    });
+}
+
+#[test]
+fn a_stale_neighbour_is_confirmed() {
+    with_namespaces("a_stale_neighbour_is_confirmed", || {
+        let joined = Joined::new(VethOptions::default()).unwrap();
+        // An address for RoCE alone: the TCP of the two ends would have Linux confirm the other one.
+        let peer = "10.77.0.102";
+        joined.right.tool("ip", ["address", "add", "10.77.0.102/24", "dev", "eth0"]).unwrap();
+        let shown = joined.right.tool("cat", ["/sys/class/net/eth0/address"]).unwrap().stdout;
+        let entry = ["neighbour", "replace", peer, "lladdr", shown.trim(), "dev", "eth0"];
+        joined.left.tool("ip", entry.into_iter().chain(["nud", "stale"])).unwrap();
+        let server = index_of(&joined.right, peer);
+        Pingpong::new(&joined).links(("packet", IPV4_V2), ("packet", server)).play().unwrap();
+        let state = joined.left.tool("ip", ["neighbour", "show", peer]).unwrap().stdout;
+        assert!(!state.contains("STALE") && state.contains("lladdr"), "{state}");
     });
 }
 
@@ -115,12 +190,47 @@ fn without_the_capability_the_udp_link_is_named() {
         command.args(["--bounding-set", "-net_raw", "--inh-caps", "-net_raw"]);
         command.arg(testkit::binary::urxe_binary()).args(["pingpong", "-n", "10"]);
         command.env("URXE_LINK", "packet");
-        let limit = std::time::Duration::from_secs(60);
+        let limit = Duration::from_secs(60);
         let seen = testkit::process::run("urxe pingpong", &mut command, limit).unwrap();
         assert_eq!(seen.status.code(), Some(1), "{seen}");
         assert!(
             seen.stderr.contains("CAP_NET_RAW") && seen.stderr.contains("URXE_LINK=udp"),
             "{seen}"
         );
+    });
+}
+
+/// Plays `urxe rping` with these links of the server, on the right, and of the client.
+fn rping(joined: &Joined, server: &str, client: &str, address: &str) {
+    let limit = Duration::from_secs(60);
+    let start = |namespace: &Namespace, link: &str, options: &str| {
+        let mut command = namespace.command(testkit::binary::urxe_binary());
+        command.arg("rping").args(options.split(' ')).args(["-a", address, "-V", "-C", "20"]);
+        Running::start("urxe rping", command.env("URXE_LINK", link)).unwrap()
+    };
+    let server = start(&joined.right, server, "-s");
+    let end = Instant::now() + limit;
+    let listens = || {
+        let names = joined.right.tool("cat", ["/proc/net/unix"]).unwrap().stdout;
+        names.contains("/service/")
+    };
+    while !listens() {
+        assert!(Instant::now() < end, "the server does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let client = start(&joined.left, client, "-c").wait(limit).unwrap();
+    let server = server.wait(limit).unwrap();
+    assert!(client.status.success() && server.status.success(), "{client}\n{server}");
+}
+
+#[test]
+fn the_connection_manager_goes_over_it() {
+    with_namespaces("the_connection_manager_goes_over_it", || {
+        let joined = Joined::new(VethOptions::default()).unwrap();
+        for address in Side::Right.addresses() {
+            for (server, client) in [("packet", "packet"), ("packet", "udp"), ("udp", "packet")] {
+                rping(&joined, server, client, &address.to_string());
+            }
+        }
     });
 }
