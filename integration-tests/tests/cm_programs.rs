@@ -1,6 +1,7 @@
 //! The programs of the connection manager between two hosts, which are namespaces, and on one.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use testkit::binary::urxe_binary;
@@ -101,7 +102,35 @@ fn count_sent(namespace: &Namespace, options: &str, group: &str) -> usize {
     let dump = Running::start("dump", dump.arg("dump").arg(&pcap)).unwrap().wait(LIMIT).unwrap();
     let to = format!("> {group}:4791 RoCEv2 UD SEND_ONLY_WITH_IMM qp 0xffffff ");
     let lines = dump.stdout.lines().filter(|line| line.contains(&to));
-    lines.filter(|line| line.contains("qkey 0x01234567")).count()
+    // What comes back from the network is in the file too: once for each is enough.
+    let of_one = |line: &str| line.split_once(" UD ").map(|(_, packet)| packet.to_owned());
+    let packets: BTreeSet<_> = lines.filter_map(of_one).collect();
+    packets.iter().filter(|packet| packet.contains("qkey 0x01234567")).count()
+}
+
+#[test]
+fn mckey_receives_what_another_one_sends() {
+    with_namespaces("mckey_receives_what_another_one_sends", || {
+        let joined = Joined::new(VethOptions::default()).unwrap();
+        let addresses = Side::Left.addresses().into_iter().zip(Side::Right.addresses());
+        for ((left, right), group) in addresses.zip(["224.0.77.1", "ff05::77"]) {
+            let receive = |host, address| {
+                let options = format!("-m {group} -b {address} -c 2 -C 5 -S 500");
+                let mut receiver = start(host, "mckey", &options);
+                receiver.wait_for_text("joined", START_LIMIT).unwrap();
+                receiver
+            };
+            // One on the host of the sender, and one on the other.
+            let receivers = [receive(&joined.left, left), receive(&joined.right, right)];
+            let options = format!("-s -m {group} -b {left} -C 5 -S 500");
+            let sender = start(&joined.left, "mckey", &options).wait(LIMIT).unwrap();
+            assert!(sender.status.success(), "{sender}");
+            for receiver in receivers {
+                let receiver = receiver.wait(LIMIT).unwrap();
+                assert!(receiver.status.success(), "{receiver}");
+            }
+        }
+    });
 }
 
 #[test]

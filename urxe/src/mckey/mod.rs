@@ -56,8 +56,6 @@ fn send(members: &mut [Path], events: &EventChannel) -> Result<(), CmError> {
 }
 
 fn receive(args: &Args, members: &mut [Path], events: &EventChannel) -> Result<(), CmError> {
-    // Goes when links join groups (TODO.md, "What is left of GIDs and links").
-    eprintln!("note: no link joins groups on the network yet, so nothing of others comes here");
     let count = args.messages().count;
     for member in members {
         // A sender may be started whenever its user likes.
