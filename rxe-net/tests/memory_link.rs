@@ -369,6 +369,22 @@ fn r49_members_of_a_group_get_a_copy_each() {
 }
 
 #[test]
+fn r49_a_link_of_a_group_gets_that_groups_packets_alone() {
+    let (fabric, mut left, mut right) = pair();
+    let group: Gid = "239.1.2.3".parse().expect("a group");
+    let path = Path { destination: group, ..v4() };
+    let packets = [packet(0xff_ffff, 4, b"")];
+    let mut members = fabric.attach_group(right.port(), group).expect("a port");
+    assert!(fabric.attach_group(right.port(), group).is_err(), "a port has one");
+    send_all(&mut left, Instant::ZERO, path, &packets);
+    send_all(&mut left, Instant::ZERO, v4(), &numbered(1));
+    assert_eq!(receive_all(&mut members, Instant::ZERO), [(path, packets[0].clone())]);
+    assert_eq!(receive_all(&mut right, Instant::ZERO).len(), 1);
+    drop(members);
+    fabric.attach_group(right.port(), group).expect("free again");
+}
+
+#[test]
 fn a_port_where_nobody_listens_is_told_of() {
     let (_, mut left, right) = pair();
     drop(right);
