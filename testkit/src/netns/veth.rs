@@ -1,11 +1,16 @@
 //! Two namespaces, joined by a veth pair.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use super::{Namespace, NetnsError};
 
 /// The name of the interface in each namespace.
 pub const INTERFACE: &str = "eth0";
+
+/// For an interface to notice that the other end is up, on a busy machine.
+const UP_LIMIT: Duration = Duration::from_secs(20);
 
 /// What the two namespaces are like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +100,8 @@ impl Joined {
         for (namespace, side) in [(&joined.left, Side::Left), (&joined.right, Side::Right)] {
             set_up(namespace, side, options)?;
         }
+        wait_until_up(&joined.left)?;
+        wait_until_up(&joined.right)?;
         Ok(joined)
     }
 }
@@ -113,6 +120,23 @@ fn set_up(namespace: &Namespace, side: Side, options: VethOptions) -> Result<(),
     namespace.tool("ip", ["address", "add", &ipv6, "dev", INTERFACE, "nodad"])?;
     namespace.tool("ip", ["link", "set", INTERFACE, "up"])?;
     Ok(())
+}
+
+/// Waits until the interface sends what it is given. Linux notes within a second that there is a
+/// carrier, and drops everything before that.
+fn wait_until_up(namespace: &Namespace) -> Result<(), NetnsError> {
+    let (file, end) = (format!("/sys/class/net/{INTERFACE}/operstate"), Instant::now() + UP_LIMIT);
+    loop {
+        let state = namespace.tool("cat", [&file])?.stdout;
+        if state.trim() == "up" {
+            return Ok(());
+        }
+        if Instant::now() >= end {
+            let (tool, expected) = ("cat operstate", "`up`");
+            return Err(NetnsError::Output { tool, expected, output: state });
+        }
+        sleep(Duration::from_millis(5));
+    }
 }
 
 #[cfg(test)]
