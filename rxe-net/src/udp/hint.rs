@@ -10,6 +10,8 @@ use rxe_wire::{Psn, Qpn};
 use super::steer::ROCE_PORT;
 use super::sys::{self, Control, InMessage, RecvRing};
 
+/// Rounds of emptying an error queue at most, each of as many messages as the ring has places.
+const ROUNDS_MAX: usize = 64;
 /// Offset of `ee_origin` in `struct sock_extended_err`.
 const ORIGIN_OFFSET: usize = 4;
 /// Bytes of BTH, whose destination QPN and PSN identify the packet.
@@ -19,13 +21,25 @@ const BTH_LEN: usize = 12;
 ///
 /// Returns how many ICMP errors there were. Those of this host, such as a packet longer than the
 /// MTU of the interface, are dropped: the call that caused them has told them.
+///
+/// It takes no more than [`ROUNDS_MAX`] rings full: whoever sends forged ones as fast as they are
+/// taken must not hold the caller. What is left fails the next send, which takes it then.
 pub(super) fn drain(
     fd: BorrowedFd<'_>,
     ring: &mut RecvRing,
+    found: impl FnMut(Unreachable),
+) -> io::Result<usize> {
+    drain_rounds(fd, ring, ROUNDS_MAX, found)
+}
+
+fn drain_rounds(
+    fd: BorrowedFd<'_>,
+    ring: &mut RecvRing,
+    rounds: usize,
     mut found: impl FnMut(Unreachable),
 ) -> io::Result<usize> {
     let mut errors = 0;
-    loop {
+    for _ in 0..rounds {
         let count = match ring.receive(fd, libc::MSG_ERRQUEUE) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(errors),
@@ -43,6 +57,7 @@ pub(super) fn drain(
             }
         }
     }
+    Ok(errors)
 }
 
 /// Reads an ICMP error of the queue: its bytes are those quoted after the UDP header, and its
@@ -110,5 +125,26 @@ mod tests {
         assert!(!with(libc::SOL_IP, libc::IP_RECVERR, 1), "an error of this host");
         assert!(!with(libc::SOL_IP, libc::IP_TTL, 2), "another control message");
         assert!(!icmp(&control(libc::SOL_IP, libc::IP_RECVERR, 2)[..18]), "a cut one");
+    }
+
+    #[test]
+    fn errors_are_taken_in_so_many_rounds() {
+        use std::os::fd::AsFd;
+        let ip = crate::udp::test_address(32);
+        let socket = std::net::UdpSocket::bind((ip, 0)).expect("bind");
+        sys::set_int(socket.as_fd(), libc::SOL_IP, libc::IP_RECVERR, 1).expect("set");
+        // Nobody is there; what came of one shows in the next.
+        let mut sent = 0;
+        while sent < 10 {
+            sent += usize::from(socket.send_to(&[0; 12], (ip, ROCE_PORT)).is_ok());
+        }
+        let mut ring = RecvRing::new(1);
+        let mut hints = 0;
+        let mut drain = |rounds| {
+            drain_rounds(socket.as_fd(), &mut ring, rounds, |_| hints += 1).expect("drained")
+        };
+        let taken = [drain(3), drain(4), drain(100), drain(100)];
+        assert_eq!(taken, [3, 4, 3, 0]);
+        assert_eq!(hints, 10);
     }
 }
