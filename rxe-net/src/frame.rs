@@ -55,6 +55,12 @@ pub(crate) fn write(
     let link = link_of(path, headers);
     let builder = FrameBuilder { udp_checksum, ..FrameBuilder::new(Some(link), net) };
     let start = out.len();
+    if let (Some(icrc), false) = (icrc, udp_checksum) {
+        write_head(out, &builder, packet.len())?;
+        out.extend(packet);
+        out.extend(icrc);
+        return Ok(link.len());
+    }
     out.resize(start + builder.frame_len(packet.len()), 0);
     builder.write(packet, &mut out[start..])?;
     if let (Some(icrc), Some(place)) = (icrc, out.last_chunk_mut()) {
@@ -73,23 +79,22 @@ pub(crate) fn write_super(
 ) -> Result<usize, FrameError> {
     let net = net_of(path, headers)?;
     let builder = FrameBuilder::new(Some(link_of(path, headers)), net);
-    let (packet, icrc) = match sealed.split_last_chunk::<ICRC_LEN>() {
-        Some((packet, icrc)) => (packet, *icrc),
-        // Refused below, as too short.
-        None => (sealed, [0; ICRC_LEN]),
-    };
     let start = out.len();
-    out.resize(start + builder.frame_len(packet.len()), 0);
-    builder.write(packet, &mut out[start..])?;
-    if let Some(place) = out.last_chunk_mut() {
-        *place = icrc;
-    }
+    write_head(out, &builder, sealed.len().saturating_sub(ICRC_LEN))?;
+    out.extend(sealed);
     let udp = builder.head_len() - UDP_LEN;
     // Where the checksum is to be, the kernel wants the sum of the pseudo header: RFC 768, and RFC
     // 8200 section 8.1, which is the same sum.
     let sum = pseudo_sum(&net, UDP_LEN + sealed.len());
     out[start + udp + UDP_CHECKSUM..][..2].copy_from_slice(&sum.to_be_bytes());
     Ok(udp)
+}
+
+/// Writes what stands before a packet of this length to the end of `out`.
+fn write_head(out: &mut Vec<u8>, builder: &FrameBuilder, len: usize) -> Result<(), EmitError> {
+    let start = out.len();
+    out.resize(start + builder.head_len(), 0);
+    builder.write_head(len, &mut out[start..]).map(drop)
 }
 
 /// Bytes of a UDP header, and where its checksum is.

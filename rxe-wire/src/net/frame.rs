@@ -450,6 +450,30 @@ impl FrameBuilder {
         self.finish(packet.len(), buf)
     }
 
+    /// Writes what stands before a packet of `packet_len` bytes from BTH on, without a UDP checksum,
+    /// and gives its length: for whoever has the packet, and its iCRC, elsewhere.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_head(&self, packet_len: usize, buf: &mut [u8]) -> Result<usize, EmitError> {
+        if packet_len < Bth::LEN {
+            return Err(EmitError::PacketTooShort { len: packet_len, min: Bth::LEN });
+        }
+        self.write_net(&self.net.around(packet_len)?, buf)
+    }
+
+    /// Writes the link and this network layer.
+    fn write_net(&self, net: &Net, buf: &mut [u8]) -> Result<usize, EmitError> {
+        let (needed, have) = (self.head_len(), buf.len());
+        let buf = buf.get_mut(..needed).ok_or(EmitError::BufferTooShort { needed, have })?;
+        let link_len = self.link.map_or(0, |link| link.len());
+        if let Some(link) = self.link {
+            link.leading_to(net.ether_type()).write(buf)?;
+        }
+        net.write(room(buf, link_len, needed - link_len)?)?;
+        Ok(needed)
+    }
+
     /// Writes the frame around a packet of `packet_len` bytes that already stands in `buf`, from
     /// [`head_len`](Self::head_len) on, and gives the frame's length.
     ///
@@ -459,12 +483,9 @@ impl FrameBuilder {
         let mut net = self.net.around(packet_len)?;
         let (needed, have) = (self.frame_len(packet_len), buf.len());
         let buf = buf.get_mut(..needed).ok_or(EmitError::BufferTooShort { needed, have })?;
+        self.write_net(&net, buf)?;
         let link_len = self.link.map_or(0, |link| link.len());
-        if let Some(link) = self.link {
-            link.leading_to(net.ether_type()).write(buf)?;
-        }
         let l3 = room(buf, link_len, needed - link_len)?;
-        net.write(l3)?;
         // Only a packet without BTH can be refused: it has no place for an iCRC.
         seal_l3(l3).map_err(|_| EmitError::PacketTooShort { len: packet_len, min: Bth::LEN })?;
         if self.udp_checksum {
@@ -595,6 +616,25 @@ mod tests {
         let mut frame = ethernet_v4();
         frame[offset] = byte;
         Frame::parse_ethernet(&frame).unwrap_err()
+    }
+
+    #[test]
+    fn the_head_alone_is_that_of_the_frame() {
+        for kind in [Encapsulation::V1, Encapsulation::V2Ipv4, Encapsulation::V2Ipv6] {
+            for tags in 0..=2 {
+                let builder = FrameBuilder::new(Some(link(tags)), net(kind));
+                let packet = acknowledge();
+                let frame = built(&builder, &packet);
+                let mut head = vec![0; builder.head_len()];
+                assert_eq!(builder.write_head(packet.len(), &mut head), Ok(head.len()));
+                assert_eq!(frame[..head.len()], head, "{kind:?} {tags}");
+                let needed = head.len();
+                let short = builder.write_head(packet.len(), &mut head[1..]).unwrap_err();
+                assert_eq!(short, EmitError::BufferTooShort { needed, have: needed - 1 });
+                let error = builder.write_head(11, &mut head).unwrap_err();
+                assert_eq!(error, EmitError::PacketTooShort { len: 11, min: 12 });
+            }
+        }
     }
 
     #[test]
