@@ -296,17 +296,24 @@ fn exchange(
     duration: Duration,
 ) -> io::Result<Histogram> {
     prepare(socket, blocks)?;
-    let message = vec![0x5a; size.min(LONGEST)];
+    let mut message = vec![0x5a; size.min(LONGEST)];
+    let mut number = 0u64;
     let mut bytes = vec![0; LONGEST];
     let mut times = Histogram::default();
     let start = Instant::now();
     // However busy the machine is, one must come.
     while start.elapsed() < duration || (times.is_empty() && start.elapsed() < PATIENCE) {
+        number += 1;
+        for (byte, digit) in message.iter_mut().zip(number.to_le_bytes()) {
+            *byte = digit;
+        }
         let begun = Instant::now();
         socket.send(&message)?;
         let mut looks = 0u32;
         let is_back = loop {
-            if receive(socket, &mut bytes)?.is_some() {
+            // One that was given up may still come. Were it taken for the answer to this one, two
+            // would be under way from then on, and each would seem to take half of its time.
+            if receive(socket, &mut bytes)?.is_some_and(|count| bytes[..count] == message) {
                 break true;
             }
             looks = looks.wrapping_add(1);
