@@ -355,12 +355,14 @@ impl PeerWindow {
 /// A cubic function of time, as in RFC 9438 (CUBIC), section 4.2: most of the time is spent just
 /// below what was too much, and a ceiling that was set by chance is soon left behind.
 fn grown(ceiling: u64, nanos: u64) -> u64 {
-    // Beyond eight recovery times, it is far above any window.
-    let nanos = nanos.min(8 * RECOVERY_NANOS) as i128;
-    let recovery = i128::from(RECOVERY_NANOS);
-    let distance = (nanos - recovery).pow(3) / recovery.pow(2);
-    let growth = i128::from(ceiling) * distance / recovery / 4;
-    u64::try_from(i128::from(ceiling) + growth).unwrap_or(0)
+    // Beyond eight recovery times, it is far above any window. In microseconds the cube, and the
+    // product with the largest window, are below 2^63: 128 bits would be divided by a function.
+    let micros = (nanos.min(8 * RECOVERY_NANOS) / 1000) as i64;
+    const RECOVERY: i64 = (RECOVERY_NANOS / 1000) as i64;
+    let distance = (micros - RECOVERY).pow(3) / RECOVERY.pow(2);
+    let ceiling = ceiling.min(LARGEST_WINDOW) as i64;
+    let growth = ceiling * distance / RECOVERY / 4;
+    u64::try_from(ceiling + growth).unwrap_or(0)
 }
 
 #[cfg(test)]

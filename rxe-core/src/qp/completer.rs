@@ -1,6 +1,6 @@
 //! The completer: takes acknowledgements and responses, and says what follows from them.
 
-use rxe_wire::{NakCode, Packet, Position, Psn, RnrTimer, Syndrome, SyndromeKind};
+use rxe_wire::{NakCode, Operation, Packet, Position, Psn, RnrTimer, Syndrome, SyndromeKind};
 
 use super::send_queue::{Acked, SendQueue};
 use crate::counters::Counter;
@@ -142,6 +142,34 @@ impl Completer {
             self.rnr_count += 1;
         }
         Disposition::BackOff(timer)
+    }
+
+    /// Takes in the next packet in the midst of a READ response, as [`Self::handle_response`] would,
+    /// by a short way: most packets are such, and neither complete nor show anything.
+    ///
+    /// `None`, and nothing is changed, where it is another packet, or something is wrong with it.
+    pub(crate) fn take_middle(
+        &mut self,
+        cx: &CompleterContext<'_>,
+        queue: &mut SendQueue,
+        packet: &Packet<'_>,
+    ) -> Option<Acked> {
+        let psn = packet.bth().psn;
+        let (wqe, started, index) = queue.next_in_read(psn)?;
+        let (info, payload) = (packet.info(), packet.payload());
+        // R29: it fills the path MTU.
+        if info.operation != Operation::ReadResponse
+            || info.position != Position::Middle
+            || payload.len() != cx.mtu
+            || index + 1 == started.packets
+        {
+            return None;
+        }
+        // R3: the place follows from the first PSN of the READ.
+        store(cx, wqe, u64::from(index) * cx.mtu as u64, payload).ok()?;
+        let acked = queue.response_received(psn, |_| {});
+        self.note_progress(&acked);
+        Some(acked)
     }
 
     /// Handles the response to a READ or an atomic; completed requests go to `done`.

@@ -14,7 +14,7 @@ use super::queue_pair::QueuePair;
 use super::requester::{Emit, Requester, RequesterContext};
 use super::responder::{Responder, ResponderContext, Verdict};
 use super::run::RunBuf;
-use super::send_queue::{EarlyResend, SendQueue};
+use super::send_queue::{Acked, EarlyResend, SendQueue};
 use super::uc;
 use crate::counters::{Counter, Tally};
 use crate::device::Device;
@@ -25,6 +25,9 @@ use crate::time::{Instant, ack_timeout_nanos};
 use crate::timer::{Timer, TimerTable};
 use crate::wc::WcStatus;
 use crate::window::{Load, PeerWindow, Windows};
+
+/// Packets of READ responses that may leave what they call for to a later one.
+const APPLIED_LATER: u64 = 15;
 
 /// What a queue pair borrows from its shard.
 #[derive(Debug)]
@@ -65,6 +68,10 @@ pub(crate) struct Machine {
     pub(crate) limiter: Option<Box<RateLimiter>>,
     /// What of the window is charged to this queue pair.
     pub(crate) charged: Load,
+    /// Response packets that have been taken in, of which window and timers do not know yet.
+    pub(crate) unapplied: Load,
+    /// When such a packet moved window and timers last.
+    pub(crate) applied_at: Instant,
     /// It stands in the shard's ready list.
     pub(crate) is_ready: bool,
     /// It stands in the window's waiting list.
@@ -97,6 +104,8 @@ impl Machine {
             notifier: Notifier::default(),
             limiter: None,
             charged: Load::default(),
+            unapplied: Load::default(),
+            applied_at: Instant::ZERO,
             is_ready: false,
             is_waiting: false,
             credit_list: 0,
@@ -392,7 +401,10 @@ impl Machine {
             rnr_retry: self.attr.rnr_retry,
             is_backing_off: self.timers.is_set(Timer::RnrWait),
         };
-        let qp = self.qp.clone();
+        if let Some(acked) = self.completer.take_middle(&completer_cx, &mut self.send, packet) {
+            return self.apply_later(cx, acked);
+        }
+        let qp = &self.qp;
         let counters = cx.counters;
         let done = |wqe: crate::wq::send::SendWqe| {
             counters.bump(Counter::rdma_sends);
@@ -420,9 +432,23 @@ impl Machine {
         self.apply(cx, outcome);
     }
 
+    /// Does what a packet in the midst of a READ response calls for, or leaves it to the next one:
+    /// what came at the same time need not move window and timers by itself. The packet that ends
+    /// the response, or a part of it, leaves nothing.
+    fn apply_later(&mut self, cx: &mut ShardContext<'_>, acked: Acked) {
+        if self.applied_at == cx.now && self.unapplied.packets < APPLIED_LATER {
+            self.unapplied += acked.load;
+            return;
+        }
+        self.applied_at = cx.now;
+        self.apply(cx, Outcome { acked, disposition: Disposition::Go });
+    }
+
     /// Does what a response calls for.
     fn apply(&mut self, cx: &mut ShardContext<'_>, outcome: Outcome) {
-        let Outcome { acked, disposition } = outcome;
+        let Outcome { mut acked, disposition } = outcome;
+        let earlier = std::mem::take(&mut self.unapplied);
+        acked += Acked { progress: earlier.packets > 0, load: earlier, ..Acked::default() };
         self.sync_window(cx);
         if acked.progress {
             self.note_progress(cx, acked.load);

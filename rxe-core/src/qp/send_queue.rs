@@ -470,6 +470,20 @@ impl SendQueue {
         wqe.op.is_answered().then_some((wqe, started, packet))
     }
 
+    /// The READ that response packet `psn` belongs to and the number of the packet in it, if that is
+    /// the very next one that is awaited, is missing nothing before it, and neither ends a part of
+    /// the READ nor answers one that was sent again.
+    pub(crate) fn next_in_read(&self, psn: Psn) -> Option<(&SendWqe, Started, u32)> {
+        let wqe = self.wqes.front().filter(|wqe| wqe.op.is_read())?;
+        let (started, packet) = (wqe.started?, self.acked);
+        let is_next = psn == started.first_psn.plus(packet)
+            && self.high.is_after(psn)
+            && packet + 1 < started.part_end(packet)
+            && self.gaps.is_empty()
+            && self.early_resend == EarlyResend::None;
+        is_next.then_some((wqe, started, packet))
+    }
+
     /// What is missing of the oldest request whose response has a gap, to its end.
     pub(crate) fn oldest_repair(&mut self) -> Option<Repair> {
         let part_of = |psn| {
