@@ -9,6 +9,7 @@ mod background;
 mod clock;
 mod groups;
 mod held;
+mod lease;
 mod open;
 mod outbox;
 mod pressure;

@@ -56,14 +56,20 @@ fn run(runner: &Runner) {
             return;
         }
         let mut now = Clock::now();
-        if let Some(end) = runner.lease_end(now) {
+        if let Some(end) = runner.lease.end(now) {
+            runner.lease.note_unneeded(now);
             runner.send_late(now);
             runner.sleeper.set_lease(end, now);
             continue;
         }
+        let mut is_first = true;
         loop {
             let linger_nanos = if now >= linger_from { LINGER_NANOS } else { 0 };
-            match runner.background_round(linger_nanos) {
+            let (round, received) = runner.background_round(linger_nanos);
+            if std::mem::take(&mut is_first) {
+                runner.lease.note_found(now, received);
+            }
+            match round {
                 Round::Sleep => break,
                 Round::Linger => {
                     let before = Clock::now();

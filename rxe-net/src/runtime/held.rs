@@ -30,17 +30,22 @@ const FEW: usize = 2;
 /// somebody who waits for an answer does not wait, nor does that answer.
 ///
 /// An acknowledgement of small messages waits for the answer that the program may post to what it
-/// has just polled: the two leave in one send, and the program sees its completion before.
+/// has just polled: the two leave in one send, and the program sees its completion before. The same
+/// where the background thread took them in, if the program polls at other times: it may watch its
+/// memory for them. Then the peer, if it polls for the completion of its own message first, finds
+/// this and the answer at once, and need not be woken for the answer.
 ///
 /// This needs a program that polls. One that posts twice and then watches memory, without a poll,
 /// would wait for the timer: where that has happened, nothing waits for a while, and for four
-/// times as long each time until sends are full again.
+/// times as long each time until sends are full again, or an answer comes that was waited for.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     /// Since when something waits; `None` when nothing does.
     since: Option<Instant>,
     packets: u32,
     bytes: u64,
+    /// What waits are acknowledgements, for the program to answer.
+    awaits_answer: bool,
     /// Something has left since the program polled last.
     has_sent: bool,
     /// Nothing waits before this.
@@ -51,6 +56,10 @@ pub(super) struct Held {
 impl Held {
     /// Whether what was just posted waits; `is_polled` says that the program polls these days.
     pub(super) fn holds_post(&mut self, now: Instant, posted: Posted, is_polled: bool) -> bool {
+        if std::mem::take(&mut self.awaits_answer) {
+            // It was worth it: what made a pause was an accident.
+            self.pause_nanos = 0;
+        }
         let streams = posted.awaited >= MANY || posted.awaited > 0 && self.has_sent;
         let may_wait = streams && is_polled && now >= self.from;
         self.packets += posted.packets;
@@ -69,20 +78,36 @@ impl Held {
     pub(super) fn holds_acks(&mut self, now: Instant, received: usize) -> bool {
         let holds = self.since.is_none() && (1..=FEW).contains(&received) && now >= self.from;
         if holds {
-            self.since = Some(now);
+            (self.since, self.awaits_answer) = (Some(now), true);
         }
         holds
+    }
+
+    /// Whether what waits goes on waiting, although nobody has posted or polled: in the background
+    /// thread, for a program that watches its memory. Where it has waited long enough, it was in vain.
+    pub(super) fn goes_on_holding(&mut self, now: Instant) -> bool {
+        let Some(since) = self.since else { return false };
+        let is_over = Self::is_over(since, now);
+        if is_over {
+            self.note_late(now);
+        }
+        !is_over
     }
 
     /// Notes that all that waited was handed on.
     pub(super) fn note_sent(&mut self) {
         (self.since, self.packets, self.bytes) = (None, 0, 0);
-        self.has_sent = true;
+        (self.awaits_answer, self.has_sent) = (false, true);
     }
 
     /// Notes that the program has polled, and that nothing came of its own.
     pub(super) fn note_polled(&mut self) {
         self.has_sent = false;
+    }
+
+    /// Whether acknowledgements wait for the program to answer.
+    pub(super) fn awaits_answer(&self) -> bool {
+        self.awaits_answer
     }
 
     /// Since when something waits; `None` when nothing does.
@@ -173,6 +198,33 @@ mod tests {
         held.note_sent();
         held.note_late(at(2));
         assert!(!held.holds_acks(at(3), 1));
+    }
+
+    #[test]
+    fn who_watches_memory_has_some_microseconds_to_answer() {
+        let mut held = Held::default();
+        assert!(!held.goes_on_holding(at(1)), "nothing waits");
+        assert!(held.holds_acks(at(1), 1));
+        assert!(held.goes_on_holding(at(GATHER_NANOS)));
+        assert!(!held.goes_on_holding(at(1 + GATHER_NANOS)));
+        held.note_sent();
+        assert!(!held.holds_acks(at(2 + GATHER_NANOS), 1), "it does not answer");
+    }
+
+    #[test]
+    fn an_answer_that_was_waited_for_ends_the_pauses() {
+        let mut held = busy();
+        (0..3).for_each(|_| held.note_late(at(0)));
+        let later = held.from;
+        // A post without anything that waited for it is no answer.
+        held.holds_post(later, small(0), true);
+        held.note_sent();
+        assert_eq!(held.pause_nanos, 16 * FIRST_PAUSE_NANOS);
+        assert!(held.holds_acks(later, 1) && held.awaits_answer());
+        held.holds_post(later, small(0), true);
+        held.note_sent();
+        held.note_late(later);
+        assert_eq!((held.pause_nanos, held.awaits_answer()), (FIRST_PAUSE_NANOS, false));
     }
 
     #[test]

@@ -28,6 +28,7 @@ use super::background;
 use super::clock::Clock;
 use super::groups::GroupPost;
 use super::held::Held;
+use super::lease::Lease;
 use super::open::{OpenLink, OpenLinkError};
 use super::outbox::Outbox;
 use super::pressure::PATIENCE_NANOS;
@@ -43,8 +44,6 @@ const HANDED_OVER_MAX: usize = 1024;
 /// Packets sent before the lock is given back and packets that came have their turn: a peer may
 /// ask for 2 GiB by one READ, and the answer has no window.
 const TRANSMIT_MAX: usize = 4096;
-/// How long the sockets stay disarmed after somebody has polled.
-const LEASE_NANOS: u64 = 1_000_000;
 /// How long a link that cannot receive is left alone.
 const FAILED_NANOS: u64 = 100_000_000;
 /// Offset of the top byte of the destination QPN in BTH: the slot.
@@ -118,8 +117,8 @@ pub struct Runner {
     handed_over: ArrayQueue<(Path, Box<[u8]>)>,
     pub(super) sleeper: Sleeper,
     opener: Arc<dyn OpenLink>,
-    /// When somebody last polled, in nanoseconds; 0 for never, or not since `req_notify`.
-    last_poll: AtomicU64,
+    /// Whether somebody polls, and has the sockets for itself.
+    pub(super) lease: Lease,
     /// Since when something waits that could be sent, in nanoseconds; 0 for nothing.
     held_since: AtomicU64,
     stopping: AtomicBool,
@@ -211,15 +210,10 @@ impl Core {
         self.latest
     }
 
-    /// Does one round of everything: receive, timers, send. Returns whether there may be more to
-    /// do right now.
-    pub(super) fn turn(&mut self, now: Instant, sleeper: &Sleeper) -> bool {
-        self.turn_for(now, sleeper, None)
-    }
-
-    /// As [`Self::turn`], for somebody who polls a completion queue. If there is something for him
-    /// now, acknowledgements may wait for his answer.
-    fn turn_for(&mut self, now: Instant, sleeper: &Sleeper, cq: Option<&CompletionQueue>) -> bool {
+    /// Does one round of everything: receive, timers, send. Returns how many packets came.
+    ///
+    /// If there is something now for who waits, acknowledgements may wait for his answer.
+    fn turn_for(&mut self, now: Instant, sleeper: &Sleeper, whom: Waiting<'_>) -> usize {
         let received = self.receive(now, sleeper);
         if received > 0 {
             self.last_packet = now;
@@ -232,12 +226,19 @@ impl Core {
                 opened.link.handle_timeout(now);
             }
         }
-        let waits = cq.is_some_and(|cq| self.shard.owes_acks_only() && !cq.is_empty())
-            && self.held.holds_acks(now, received);
+        let waits = self.shard.owes_acks_only()
+            && match whom {
+                Waiting::Nobody => false,
+                Waiting::ForQueue(cq) => !cq.is_empty() && self.held.holds_acks(now, received),
+                Waiting::ForMemory => {
+                    self.held.holds_acks(now, received)
+                        || received == 0 && self.held.goes_on_holding(now)
+                }
+            };
         if !waits {
             self.transmit(now);
         }
-        received > 0 || self.can_transmit()
+        received
     }
 
     fn receive(&mut self, now: Instant, sleeper: &Sleeper) -> usize {
@@ -343,6 +344,17 @@ impl Core {
     }
 }
 
+/// Who waits for what is received.
+#[derive(Clone, Copy, Debug)]
+enum Waiting<'a> {
+    /// Nobody that is known.
+    Nobody,
+    /// Somebody polls this queue, which is empty.
+    ForQueue(&'a CompletionQueue),
+    /// A program that polls these days, and does not poll now: it may watch its memory.
+    ForMemory,
+}
+
 /// Wakes the background thread of a runner, if that is still there.
 struct WakeRunner(std::sync::Weak<Runner>);
 
@@ -380,7 +392,7 @@ impl Runner {
             handed_over: ArrayQueue::new(HANDED_OVER_MAX),
             sleeper: Sleeper::new()?,
             opener,
-            last_poll: AtomicU64::new(0),
+            lease: Lease::default(),
             held_since: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             thread: Mutex::new(None),
@@ -635,7 +647,7 @@ impl Runner {
         if let Some(mut core) = self.core.try_lock() {
             let now = core.advance(Clock::now());
             let posted = core.shard.kick(now, qp.qpn());
-            let is_polled = self.lease_end(now).is_some();
+            let is_polled = self.lease.is_polled(now);
             if !core.can_transmit() || !core.held.holds_post(now, posted, is_polled) {
                 core.transmit(now);
             }
@@ -652,16 +664,16 @@ impl Runner {
     /// What a thread does that polls a completion queue and finds it empty.
     pub fn poll(&self) {
         let now = Clock::now();
-        self.last_poll.store(now.as_nanos(), Ordering::Relaxed);
-        self.turn_if_free(now, None);
+        self.lease.note_poll(now);
+        self.turn_if_free(now, Waiting::Nobody);
     }
 
     /// As [`Self::poll`], for a thread that has found this queue empty, and looks again at once: if
     /// it finds something then, acknowledgements wait some microseconds for what it posts.
     pub fn poll_for(&self, cq: &CompletionQueue) {
         let now = Clock::now();
-        self.last_poll.store(now.as_nanos(), Ordering::Relaxed);
-        self.turn_if_free(now, Some(cq));
+        self.lease.note_poll(now);
+        self.turn_if_free(now, Waiting::ForQueue(cq));
     }
 
     /// Receives and processes in this thread, unless another one is at it, and leaves the sockets
@@ -671,16 +683,16 @@ impl Runner {
     /// (R51). Were this a [`Self::poll`], only the first packet would wake anyone, and the next
     /// one would wait for the end of the lease.
     pub fn poll_before_sleep(&self) {
-        self.turn_if_free(Clock::now(), None);
+        self.turn_if_free(Clock::now(), Waiting::Nobody);
     }
 
-    fn turn_if_free(&self, now: Instant, cq: Option<&CompletionQueue>) {
+    fn turn_if_free(&self, now: Instant, whom: Waiting<'_>) {
         if !self.is_ours() {
             return;
         }
         if let Some(mut core) = self.core.try_lock() {
             let now = core.advance(now);
-            core.turn_for(now, &self.sleeper, cq);
+            core.turn_for(now, &self.sleeper, whom);
             core.held.note_polled();
             self.release(core, now);
         }
@@ -733,34 +745,31 @@ impl Runner {
         if !self.is_ours() {
             return;
         }
-        // Whoever sees this stored does not leave the sockets disarmed any more.
-        self.last_poll.store(0, Ordering::SeqCst);
+        self.lease.end_now();
         self.sleeper.arm_sockets();
         if self.held_since.load(Ordering::Relaxed) > 0 {
             self.send_now();
         }
     }
 
-    /// When the time of whoever polled last is over, if it is not over yet.
-    ///
-    /// Until then the sockets are theirs, and so are the timers of the shard.
-    pub(super) fn lease_end(&self, now: Instant) -> Option<Instant> {
-        // 0 stands for never, or not since `req_notify`.
-        let polled = Some(self.last_poll.load(Ordering::SeqCst)).filter(|&nanos| nanos > 0)?;
-        let end = Instant::from_nanos(polled).plus_nanos(LEASE_NANOS);
-        (end > now).then_some(end)
-    }
-
-    /// Does one round in the background thread, and says what is to follow.
+    /// Does one round in the background thread, and says what is to follow, and how many packets
+    /// came.
     ///
     /// The lock is given back after each, so that others get in and what they left is done.
-    pub(super) fn background_round(&self, linger_nanos: u64) -> Round {
+    pub(super) fn background_round(&self, linger_nanos: u64) -> (Round, usize) {
         let mut core = self.core.lock();
         let now = core.advance(Clock::now());
-        let more = core.turn(now, &self.sleeper);
-        let lease_end = self.lease_end(now);
+        let whom = match self.lease.may_watch_memory(now) {
+            true => Waiting::ForMemory,
+            false => Waiting::Nobody,
+        };
+        let received = core.turn_for(now, &self.sleeper, whom);
+        let more = received > 0 || core.can_transmit();
+        let lease_end = self.lease.end(now);
         let lingers = now.nanos_since(core.last_packet) < linger_nanos;
         let round = match lease_end {
+            // The program that is to answer may want this very processor.
+            _ if core.held.awaits_answer() => Round::Sleep,
             None if more => Round::More,
             None if lingers => Round::Linger,
             _ => Round::Sleep,
@@ -777,7 +786,7 @@ impl Runner {
         // Whoever waits gets it: this thread would take it again before the other one is awake.
         MutexGuard::unlock_fair(core);
         self.serve_left_work();
-        round
+        (round, received)
     }
 
     /// Takes the lock, and gives it back as it must be: see [`Self::release`]. `None` in a child
