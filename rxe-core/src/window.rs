@@ -243,8 +243,25 @@ impl PeerWindow {
     /// Packets of a given cost that one READ request asks for, where `max_rd_atomic` of them may be
     /// outstanding: so many that together they fill the window, and each is asked for before the
     /// peer has run out of work.
-    pub(crate) fn read_chunk(&self, cost: u32, max_rd_atomic: u32) -> u32 {
-        (self.capacity(cost) / max_rd_atomic.clamp(2, READS_AT_ONCE)).max(8)
+    ///
+    /// A large enough window asks for what fills segmented sends of `full` packets. The first and the
+    /// last packet of a response are longer than the others: one packet follows the first in its
+    /// send, to which the last one of the response before may belong, and the others fill theirs.
+    pub(crate) fn read_chunk(&self, cost: u32, max_rd_atomic: u32, full: u32) -> u32 {
+        let capacity = self.capacity(cost);
+        let part = capacity / max_rd_atomic.clamp(2, READS_AT_ONCE);
+        if capacity < 2 * (full + 3) {
+            return part.max(8);
+        }
+        (part.saturating_sub(3) / full).max(1) * full + 3
+    }
+
+    /// The room that a READ waits for which asks for `count` packets of `pending`: for twice as many,
+    /// where the window holds four times as many. Two requests leave in one send, and the peer has
+    /// the other two parts of the window to work on until they come.
+    pub(crate) fn worth_asking_for(&self, pending: u32, count: u32, cost: u32) -> Load {
+        let twice = if self.capacity(cost) / 4 >= count { 2 * count } else { count };
+        Load::of(pending.min(twice).max(count), cost)
     }
 
     /// Grows the window, after packets have been acknowledged.
@@ -478,7 +495,7 @@ mod tests {
         window.in_flight = packets(1);
         assert!(window.has_room(packets(63)));
         assert!(!window.has_room(packets(64)));
-        assert_eq!(window.read_chunk(packet_cost(0), 1), 32);
+        assert_eq!(window.read_chunk(packet_cost(0), 1, 64), 32);
         window.in_flight = Load::default();
         window.on_progress(Instant::ZERO, packets(64));
         window.in_flight = packets(1);

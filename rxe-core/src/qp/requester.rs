@@ -55,19 +55,32 @@ struct Block {
     is_full: bool,
     /// It is the first one.
     is_start: bool,
-    /// Packets to the end, this one included.
+    /// Packets of its message to the end, this one included.
     left: u32,
+    /// Packets to the end, those of the messages behind it too.
+    whole: u32,
 }
 
 impl Block {
     /// The block of a packet, which is one past the end of the message at most.
-    fn of(cx: &RequesterContext<'_>, started: &Started, packet: u32) -> Self {
+    ///
+    /// The first packet of a WRITE is longer than the others. So it ends one send and leaves in
+    /// another, with the packet behind it: a block of a WRITE begins with its message, and the first
+    /// one has room for these two. The packets of SENDs are alike, and fill a send together.
+    fn of(cx: &RequesterContext<'_>, op: &SendOp, started: &Started, packet: u32) -> Self {
         let (full, left) = (full_send(cx.mtu), started.packets - packet);
         if !cx.window.holds_sends(full, started.packet_cost) {
-            return Self { is_full: false, is_start: false, left };
+            return Self { is_full: false, is_start: false, left, whole: left };
         }
-        let place = packet % full;
-        Self { is_full: true, is_start: place == 0, left: left.min(full - place) }
+        let (place, whole) = match op {
+            SendOp::Write { .. } if packet < full + 2 => (packet, full + 2 - packet),
+            SendOp::Write { .. } => ((packet - 2) % full, full - (packet - 2) % full),
+            _ => {
+                let place = started.first_psn.plus(packet).get() % full;
+                (place, full - place)
+            }
+        };
+        Self { is_full: true, is_start: place == 0, left: left.min(whole), whole }
     }
 }
 
@@ -187,12 +200,14 @@ impl Requester {
         if queue.reads_outstanding() >= cx.max_rd_atomic {
             return Emit::Idle;
         }
-        let started = queue.start(cx.mtu, |cost| cx.window.read_chunk(cost, cx.max_rd_atomic));
+        let started = queue.start(cx.mtu, |cost| cx.window.read_chunk(cost, cx.max_rd_atomic, full_send(cx.mtu)));
         let packet = queue.cursor.packet;
         let count = started.part_end(packet) - packet;
         let load = Load::of(count, started.packet_cost);
         if !cx.window.has_room(load) && !queue.is_rewound() {
-            return Emit::NoRoom(load);
+            let is_last = queue.cursor.index + 1 == queue.wqes.len();
+            let pending = if is_last { started.packets - packet } else { u32::MAX };
+            return Emit::NoRoom(cx.window.worth_asking_for(pending, count, started.packet_cost));
         }
         let wqe = &queue.wqes[queue.cursor.index];
         match build_answered(cx, wqe, &started, packet, count, buf) {
@@ -219,18 +234,23 @@ impl Requester {
         let packet = queue.cursor.packet;
         let is_rewound = queue.is_rewound();
         let (cost, left) = (started.packet_cost, started.packets - packet);
-        let block = Block::of(cx, &started, packet);
-        let need = if block.is_start { block.left } else { 1 };
+        let wqe = &queue.wqes[queue.cursor.index];
+        let block = Block::of(cx, &wqe.op, &started, packet);
+        let is_last = queue.cursor.index + 1 == queue.wqes.len();
+        let need = match (block.is_start, is_last) {
+            (false, _) => 1,
+            (true, true) => block.left,
+            (true, false) if matches!(wqe.op, SendOp::Write { .. }) => block.left,
+            (true, false) => block.whole,
+        };
         if !cx.window.has_room(Load::of(need, cost)) && !is_rewound {
             // Other requests are behind this one: how many packets they have is not known yet.
-            let is_last = queue.cursor.index + 1 == queue.wqes.len();
             let pending = if is_last { left } else { u32::MAX };
             return Emit::NoRoom(cx.window.worth_waiting_for(pending, need, cost));
         }
-        let wqe = &queue.wqes[queue.cursor.index];
         let psn = started.first_psn.plus(packet);
         let position = position(packet, started.packets);
-        let asking = self.plan_asking(cx, queue, &started, packet, 1);
+        let asking = self.plan_asking(cx, queue, wqe, &started, packet, 1);
         let ack_req = position.is_end() || is_rewound || self.asks(asking, true);
         match build_data(cx, wqe, &started, packet, ack_req, buf) {
             Ok(len) => {
@@ -264,7 +284,7 @@ impl Requester {
         }
         let room = cx.window.room(started.packet_cost);
         let xrceth = if wqe.srqn.is_some() { Xrceth::LEN } else { 0 };
-        let block = Block::of(cx, &started, first);
+        let block = Block::of(cx, &wqe.op, &started, first);
         let count = room.min(out.room_for(Bth::LEN + xrceth + cx.mtu)).min(block.left);
         let is_urgent = queue.early_resend == EarlyResend::Due || queue.gaps().due().is_some();
         // A block begins as a packet by itself, for which the room of the whole is looked at.
@@ -275,7 +295,7 @@ impl Requester {
         let bytes = (u64::from(count) * cx.mtu as u64).min(u64::from(wqe.length) - offset);
         let Some(span) = gather_span(cx.memory, cx.pd, sges, offset, bytes) else { return };
         let last = started.packets - 1;
-        let asking = self.plan_asking(cx, queue, &started, first, count);
+        let asking = self.plan_asking(cx, queue, wqe, &started, first, count);
         let (opcode, ..) = data_headers(wqe, Position::Middle);
         let mut middle = header(cx, opcode, started.first_psn, 0, false, false);
         let (mut built, mut asked) = (0, None);
@@ -331,6 +351,7 @@ impl Requester {
         &self,
         cx: &RequesterContext<'_>,
         queue: &SendQueue,
+        wqe: &SendWqe,
         started: &Started,
         packet: u32,
         count: u32,
@@ -338,7 +359,7 @@ impl Requester {
         let cost = started.packet_cost;
         let half = (cx.window.capacity(cost) / 2).max(UNACKNOWLEDGED_RUN);
         let room = cx.window.room(cost).saturating_sub(count);
-        let next = Block::of(cx, started, packet + count);
+        let next = Block::of(cx, &wqe.op, started, packet + count);
         if !next.is_full {
             return Asking { after: half, last: room == 0 };
         }
