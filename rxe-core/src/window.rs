@@ -256,14 +256,6 @@ impl PeerWindow {
         (part.saturating_sub(3) / full).max(1) * full + 3
     }
 
-    /// The room that a READ waits for which asks for `count` packets of `pending`: for twice as many,
-    /// where the window holds four times as many. Two requests leave in one send, and the peer has
-    /// the other two parts of the window to work on until they come.
-    pub(crate) fn worth_asking_for(&self, pending: u32, count: u32, cost: u32) -> Load {
-        let twice = if self.capacity(cost) / 4 >= count { 2 * count } else { count };
-        Load::of(pending.min(twice).max(count), cost)
-    }
-
     /// Grows the window, after packets have been acknowledged.
     pub(crate) fn on_progress(&mut self, now: Instant, acked: Load) {
         let Load { packets, cost } = acked;
@@ -486,6 +478,20 @@ mod tests {
         assert!(window.has_room(Load { packets: u64::MAX, cost: u64::MAX }));
         window.in_flight = Load { packets: 1, cost: 1 };
         assert!(!window.has_room(Load { packets: 1, cost: LARGEST_WINDOW }));
+    }
+
+    #[test]
+    fn reads_ask_for_what_fills_sends_if_the_window_holds_two() {
+        let mut window = PeerWindow::new((Gid::ZERO, 1));
+        (window.size, window.packets) = (LARGEST_WINDOW, LARGEST_PACKETS);
+        let cost = packet_cost(1024);
+        let full = full_send(1024);
+        let chunk = |window: &PeerWindow| window.read_chunk(cost, 16, full);
+        assert_eq!((window.capacity(cost), chunk(&window)), (1820, 7 * full + 3));
+        window.size = u64::from(2 * (full + 3) * cost);
+        assert_eq!(chunk(&window), full + 3);
+        window.size -= 1;
+        assert_eq!(chunk(&window), (2 * (full + 3) - 1) / 4);
     }
 
     #[test]

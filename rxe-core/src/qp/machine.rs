@@ -314,6 +314,9 @@ impl Machine {
         }
         let count = out.count();
         self.requester.continue_message(&requester_cx, &mut self.send, out);
+        if out.count() == count {
+            self.requester.continue_messages(&requester_cx, &mut self.send, out);
+        }
         if out.count() > count {
             self.sync_window(cx);
             self.start_timers(cx);

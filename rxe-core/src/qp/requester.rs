@@ -55,32 +55,19 @@ struct Block {
     is_full: bool,
     /// It is the first one.
     is_start: bool,
-    /// Packets of its message to the end, this one included.
+    /// Packets to the end, this one included.
     left: u32,
-    /// Packets to the end, those of the messages behind it too.
-    whole: u32,
 }
 
 impl Block {
     /// The block of a packet, which is one past the end of the message at most.
-    ///
-    /// The first packet of a WRITE is longer than the others. So it ends one send and leaves in
-    /// another, with the packet behind it: a block of a WRITE begins with its message, and the first
-    /// one has room for these two. The packets of SENDs are alike, and fill a send together.
-    fn of(cx: &RequesterContext<'_>, op: &SendOp, started: &Started, packet: u32) -> Self {
+    fn of(cx: &RequesterContext<'_>, started: &Started, packet: u32) -> Self {
         let (full, left) = (full_send(cx.mtu), started.packets - packet);
         if !cx.window.holds_sends(full, started.packet_cost) {
-            return Self { is_full: false, is_start: false, left, whole: left };
+            return Self { is_full: false, is_start: false, left };
         }
-        let (place, whole) = match op {
-            SendOp::Write { .. } if packet < full + 2 => (packet, full + 2 - packet),
-            SendOp::Write { .. } => ((packet - 2) % full, full - (packet - 2) % full),
-            _ => {
-                let place = started.first_psn.plus(packet).get() % full;
-                (place, full - place)
-            }
-        };
-        Self { is_full: true, is_start: place == 0, left: left.min(whole), whole }
+        let place = packet % full;
+        Self { is_full: true, is_start: place == 0, left: left.min(full - place) }
     }
 }
 
@@ -100,6 +87,8 @@ pub(crate) struct Requester {
     unacknowledged_run: u32,
     /// The last packet that asked for one.
     asked: Option<Psn>,
+    /// As many requests with a response were outstanding as may be, and not much fewer are now.
+    has_asked_enough: bool,
 }
 
 impl Requester {
@@ -197,17 +186,16 @@ impl Requester {
             wqe.failed = Some(WcStatus::LocQpOpErr);
             return Emit::Idle;
         }
-        if queue.reads_outstanding() >= cx.max_rd_atomic {
+        if !self.may_ask(cx, queue.reads_outstanding()) {
             return Emit::Idle;
         }
-        let started = queue.start(cx.mtu, |cost| cx.window.read_chunk(cost, cx.max_rd_atomic, full_send(cx.mtu)));
+        let started = queue
+            .start(cx.mtu, |cost| cx.window.read_chunk(cost, cx.max_rd_atomic, full_send(cx.mtu)));
         let packet = queue.cursor.packet;
         let count = started.part_end(packet) - packet;
         let load = Load::of(count, started.packet_cost);
         if !cx.window.has_room(load) && !queue.is_rewound() {
-            let is_last = queue.cursor.index + 1 == queue.wqes.len();
-            let pending = if is_last { started.packets - packet } else { u32::MAX };
-            return Emit::NoRoom(cx.window.worth_asking_for(pending, count, started.packet_cost));
+            return Emit::NoRoom(load);
         }
         let wqe = &queue.wqes[queue.cursor.index];
         match build_answered(cx, wqe, &started, packet, count, buf) {
@@ -223,6 +211,19 @@ impl Requester {
         }
     }
 
+    /// Whether one more request with a response may go, while so many are outstanding.
+    ///
+    /// Where none could, a quarter of them must be answered first: so several leave in one send,
+    /// which costs the host as much as 150 packets in it, and the peer works on the others meanwhile.
+    fn may_ask(&mut self, cx: &RequesterContext<'_>, outstanding: u32) -> bool {
+        let most = cx.max_rd_atomic;
+        self.has_asked_enough = match self.has_asked_enough {
+            true => outstanding > most - most / 4,
+            false => outstanding >= most,
+        };
+        !self.has_asked_enough && outstanding < most
+    }
+
     /// The next packet of a SEND or WRITE.
     fn poll_data(
         &mut self,
@@ -234,23 +235,18 @@ impl Requester {
         let packet = queue.cursor.packet;
         let is_rewound = queue.is_rewound();
         let (cost, left) = (started.packet_cost, started.packets - packet);
-        let wqe = &queue.wqes[queue.cursor.index];
-        let block = Block::of(cx, &wqe.op, &started, packet);
-        let is_last = queue.cursor.index + 1 == queue.wqes.len();
-        let need = match (block.is_start, is_last) {
-            (false, _) => 1,
-            (true, true) => block.left,
-            (true, false) if matches!(wqe.op, SendOp::Write { .. }) => block.left,
-            (true, false) => block.whole,
-        };
+        let block = Block::of(cx, &started, packet);
+        let need = if block.is_start { block.left } else { 1 };
         if !cx.window.has_room(Load::of(need, cost)) && !is_rewound {
             // Other requests are behind this one: how many packets they have is not known yet.
+            let is_last = queue.cursor.index + 1 == queue.wqes.len();
             let pending = if is_last { left } else { u32::MAX };
             return Emit::NoRoom(cx.window.worth_waiting_for(pending, need, cost));
         }
+        let wqe = &queue.wqes[queue.cursor.index];
         let psn = started.first_psn.plus(packet);
         let position = position(packet, started.packets);
-        let asking = self.plan_asking(cx, queue, wqe, &started, packet, 1);
+        let asking = self.plan_asking(cx, queue, &started, packet, 1);
         let ack_req = position.is_end() || is_rewound || self.asks(asking, true);
         match build_data(cx, wqe, &started, packet, ack_req, buf) {
             Ok(len) => {
@@ -284,7 +280,7 @@ impl Requester {
         }
         let room = cx.window.room(started.packet_cost);
         let xrceth = if wqe.srqn.is_some() { Xrceth::LEN } else { 0 };
-        let block = Block::of(cx, &wqe.op, &started, first);
+        let block = Block::of(cx, &started, first);
         let count = room.min(out.room_for(Bth::LEN + xrceth + cx.mtu)).min(block.left);
         let is_urgent = queue.early_resend == EarlyResend::Due || queue.gaps().due().is_some();
         // A block begins as a packet by itself, for which the room of the whole is looked at.
@@ -295,7 +291,7 @@ impl Requester {
         let bytes = (u64::from(count) * cx.mtu as u64).min(u64::from(wqe.length) - offset);
         let Some(span) = gather_span(cx.memory, cx.pd, sges, offset, bytes) else { return };
         let last = started.packets - 1;
-        let asking = self.plan_asking(cx, queue, wqe, &started, first, count);
+        let asking = self.plan_asking(cx, queue, &started, first, count);
         let (opcode, ..) = data_headers(wqe, Position::Middle);
         let mut middle = header(cx, opcode, started.first_psn, 0, false, false);
         let (mut built, mut asked) = (0, None);
@@ -341,6 +337,46 @@ impl Requester {
         }
     }
 
+    /// Goes on after a message of one packet with the messages behind it, as long as they are of one
+    /// packet too and can leave in the same segmented send.
+    ///
+    /// This is [`Self::poll_packet`] for many messages at once: whose turn it is, timers and window
+    /// are looked at once. What is not as simple is left to it.
+    pub(crate) fn continue_messages(
+        &mut self,
+        cx: &RequesterContext<'_>,
+        queue: &mut SendQueue,
+        out: &mut RunBuf<'_>,
+    ) {
+        let is_urgent = queue.early_resend == EarlyResend::Due || queue.gaps().due().is_some();
+        if is_urgent || cx.draining {
+            return;
+        }
+        let mut built = Load::default();
+        while queue.cursor.packet == 0
+            && let Some(wqe) = queue.wqes.get(queue.cursor.index)
+            && let Some(len) = whole_len(cx, wqe)
+            && out.room_for(len) > 0
+        {
+            // R10: a fence waits for earlier READs and atomics.
+            if wqe.failed.is_some() || wqe.fence && queue.reads_outstanding() > 0 {
+                return;
+            }
+            let started = queue.start(cx.mtu, |_| 0);
+            let wqe = &queue.wqes[queue.cursor.index];
+            built += Load::of(1, started.packet_cost);
+            if !cx.window.fits(built) {
+                return;
+            }
+            let Some(buf) = out.next() else { return };
+            // What cannot be built is built, and fails, as a packet by itself.
+            let Ok(len) = build_data(cx, wqe, &started, 0, true, buf) else { return };
+            self.note_sent(cx, queue, started.first_psn, true);
+            queue.sent(1);
+            out.push(len);
+        }
+    }
+
     /// Which of `count` packets from `packet` on, which go now, ask for an acknowledgement.
     ///
     /// Half of the window may go without, so that the other half is under way while the
@@ -351,7 +387,6 @@ impl Requester {
         &self,
         cx: &RequesterContext<'_>,
         queue: &SendQueue,
-        wqe: &SendWqe,
         started: &Started,
         packet: u32,
         count: u32,
@@ -359,7 +394,7 @@ impl Requester {
         let cost = started.packet_cost;
         let half = (cx.window.capacity(cost) / 2).max(UNACKNOWLEDGED_RUN);
         let room = cx.window.room(cost).saturating_sub(count);
-        let next = Block::of(cx, &wqe.op, started, packet + count);
+        let next = Block::of(cx, started, packet + count);
         if !next.is_full {
             return Asking { after: half, last: room == 0 };
         }
@@ -494,6 +529,21 @@ fn build_read(
     let va = remote.addr.wrapping_add(offset.into());
     let reth = Reth { va, rkey: remote.rkey, len };
     write_headers(buf, &bth, wqe.srqn, Some(reth), None).ok_or(WcStatus::GeneralErr)
+}
+
+/// Length of the packet that is the whole of a SEND or WRITE; `None` for what has several packets, or
+/// is something else.
+fn whole_len(cx: &RequesterContext<'_>, wqe: &SendWqe) -> Option<usize> {
+    let is_data = matches!(wqe.op, SendOp::Send { .. } | SendOp::Write { .. });
+    if !is_data || wqe.length as usize > cx.mtu {
+        return None;
+    }
+    let (_, reth, trailer) = data_headers(wqe, Position::Only);
+    let headers = Bth::LEN
+        + wqe.srqn.map_or(0, |_| Xrceth::LEN)
+        + reth.map_or(0, |_| Reth::LEN)
+        + trailer.map_or(0, |_| ImmDt::LEN);
+    Some(headers + (wqe.length as usize).next_multiple_of(4))
 }
 
 /// Writes a SEND or WRITE packet; a local buffer that cannot be read fails the request (R8).
