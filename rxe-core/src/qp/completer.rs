@@ -147,7 +147,8 @@ impl Completer {
     /// Takes in the next packet in the midst of a READ response, as [`Self::handle_response`] would,
     /// by a short way: most packets are such, and neither complete nor show anything.
     ///
-    /// `None`, and nothing is changed, where it is another packet, or something is wrong with it.
+    /// Its opcode is that of such a packet. `None`, and nothing is changed, where it is not the next
+    /// one, or something is wrong with it.
     pub(crate) fn take_middle(
         &mut self,
         cx: &CompleterContext<'_>,
@@ -156,10 +157,9 @@ impl Completer {
     ) -> Option<Acked> {
         let psn = packet.bth().psn;
         let (wqe, started, index) = queue.next_in_read(psn)?;
-        let (info, payload) = (packet.info(), packet.payload());
+        let payload = packet.payload();
         // R29: it fills the path MTU.
-        if info.operation != Operation::ReadResponse
-            || info.position != Position::Middle
+        if packet.info().operation != Operation::ReadResponse
             || payload.len() != cx.mtu
             || index + 1 == started.packets
         {

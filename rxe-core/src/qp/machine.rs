@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use gid_table::{Gid, GidType};
-use rxe_wire::{Operation, Packet, Qpn, RnrTimer};
+use rxe_wire::{Operation, Packet, Position, Qpn, RnrTimer};
 
 use super::attr::{QpAttr, QpState};
 use super::completer::{Completer, CompleterContext, Disposition, Outcome};
@@ -314,7 +314,7 @@ impl Machine {
         }
         let count = out.count();
         self.requester.continue_message(&requester_cx, &mut self.send, out);
-        if out.count() == count {
+        if out.count() == count && self.send.cursor.index < self.send.wqes.len() {
             self.requester.continue_messages(&requester_cx, &mut self.send, out);
         }
         if out.count() > count {
@@ -404,7 +404,9 @@ impl Machine {
             rnr_retry: self.attr.rnr_retry,
             is_backing_off: self.timers.is_set(Timer::RnrWait),
         };
-        if let Some(acked) = self.completer.take_middle(&completer_cx, &mut self.send, packet) {
+        if packet.info().position == Position::Middle
+            && let Some(acked) = self.completer.take_middle(&completer_cx, &mut self.send, packet)
+        {
             return self.apply_later(cx, acked);
         }
         let qp = &self.qp;
