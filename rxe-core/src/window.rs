@@ -244,9 +244,10 @@ impl PeerWindow {
     /// outstanding: so many that together they fill the window, and each is asked for before the
     /// peer has run out of work.
     ///
-    /// A large enough window asks for what fills segmented sends of `full` packets. The first and the
-    /// last packet of a response are longer than the others: one packet follows the first in its
-    /// send, to which the last one of the response before may belong, and the others fill theirs.
+    /// A large enough window asks for what fills segmented sends of `full` packets. The first and
+    /// the last packet of a response are longer than the others: one packet follows the first in
+    /// its send, to which the last one of the response before may belong, and the others fill
+    /// theirs.
     pub(crate) fn read_chunk(&self, cost: u32, max_rd_atomic: u32, full: u32) -> u32 {
         let capacity = self.capacity(cost);
         let part = capacity / max_rd_atomic.clamp(2, READS_AT_ONCE);

@@ -144,11 +144,11 @@ impl Completer {
         Disposition::BackOff(timer)
     }
 
-    /// Takes in the next packet in the midst of a READ response, as [`Self::handle_response`] would,
-    /// by a short way: most packets are such, and neither complete nor show anything.
+    /// Takes in the next packet in the midst of a READ response, as [`Self::handle_response`]
+    /// would, by a short way: most packets are such, and neither complete nor show anything.
     ///
-    /// Its opcode is that of such a packet. `None`, and nothing is changed, where it is not the next
-    /// one, or something is wrong with it.
+    /// Its opcode is that of such a packet. `None`, and nothing is changed, where it is not the
+    /// next one, or something is wrong with it.
     pub(crate) fn take_middle(
         &mut self,
         cx: &CompleterContext<'_>,

@@ -214,7 +214,8 @@ impl Requester {
     /// Whether one more request with a response may go, while so many are outstanding.
     ///
     /// Where none could, a quarter of them must be answered first: so several leave in one send,
-    /// which costs the host as much as 150 packets in it, and the peer works on the others meanwhile.
+    /// which costs the host as much as 150 packets in it, and the peer works on the others
+    /// meanwhile.
     fn may_ask(&mut self, cx: &RequesterContext<'_>, outstanding: u32) -> bool {
         let most = cx.max_rd_atomic;
         self.has_asked_enough = match self.has_asked_enough {
@@ -337,8 +338,8 @@ impl Requester {
         }
     }
 
-    /// Goes on after a message of one packet with the messages behind it, as long as they are of one
-    /// packet too and can leave in the same segmented send.
+    /// Goes on after a message of one packet with the messages behind it, as long as they are of
+    /// one packet too and can leave in the same segmented send.
     ///
     /// This is [`Self::poll_packet`] for many messages at once: whose turn it is, timers and window
     /// are looked at once. What is not as simple is left to it.
@@ -531,8 +532,8 @@ fn build_read(
     write_headers(buf, &bth, wqe.srqn, Some(reth), None).ok_or(WcStatus::GeneralErr)
 }
 
-/// Length of the packet that is the whole of a SEND or WRITE; `None` for what has several packets, or
-/// is something else.
+/// Length of the packet that is the whole of a SEND or WRITE; `None` for what has several packets,
+/// or is something else.
 fn whole_len(cx: &RequesterContext<'_>, wqe: &SendWqe) -> Option<usize> {
     let is_data = matches!(wqe.op, SendOp::Send { .. } | SendOp::Write { .. });
     if !is_data || wqe.length as usize > cx.mtu {

@@ -470,9 +470,9 @@ impl SendQueue {
         wqe.op.is_answered().then_some((wqe, started, packet))
     }
 
-    /// The READ that response packet `psn` belongs to and the number of the packet in it, if that is
-    /// the very next one that is awaited, is missing nothing before it, and neither ends a part of
-    /// the READ nor answers one that was sent again.
+    /// The READ that response packet `psn` belongs to and the number of the packet in it, if that
+    /// is the very next one that is awaited, is missing nothing before it, and neither ends a part
+    /// of the READ nor answers one that was sent again.
     pub(crate) fn next_in_read(&self, psn: Psn) -> Option<(&SendWqe, Started, u32)> {
         let wqe = self.wqes.front().filter(|wqe| wqe.op.is_read())?;
         let (started, packet) = (wqe.started?, self.acked);

@@ -84,7 +84,8 @@ impl Held {
     }
 
     /// Whether what waits goes on waiting, although nobody has posted or polled: in the background
-    /// thread, for a program that watches its memory. Where it has waited long enough, it was in vain.
+    /// thread, for a program that watches its memory. Where it has waited long enough, it was in
+    /// vain.
     pub(super) fn goes_on_holding(&mut self, now: Instant) -> bool {
         let Some(since) = self.since else { return false };
         let is_over = Self::is_over(since, now);

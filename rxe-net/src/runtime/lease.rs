@@ -19,11 +19,12 @@ const FEW: usize = 2;
 
 /// When a program polled last, and how long it has the sockets for itself since then.
 ///
-/// While it polls, nobody else looks at the sockets, so whoever sleeps on them must know when it has
-/// stopped. That takes a timer and a thread that wakes for each lease, so a lease is long: what comes
-/// in the meantime waits for its end. A program that polls for a while and then watches its memory
-/// (`ib_write_lat`) would wait that long each time. So where the end of a lease finds packets of an
-/// exchange, leases are short from then on, and double each time that one was of no use.
+/// While it polls, nobody else looks at the sockets, so whoever sleeps on them must know when it
+/// has stopped. That takes a timer and a thread that wakes for each lease, so a lease is long: what
+/// comes in the meantime waits for its end. A program that polls for a while and then watches its
+/// memory (`ib_write_lat`) would wait that long each time. So where the end of a lease finds
+/// packets of an exchange, leases are short from then on, and double each time that one was of no
+/// use.
 #[derive(Debug)]
 pub(super) struct Lease {
     /// When somebody last polled, in nanoseconds; 0 for never, or not since `req_notify`.

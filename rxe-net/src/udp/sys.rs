@@ -325,7 +325,8 @@ pub(crate) struct RecvRing {
     _vectors: Vec<libc::iovec>,
     /// How many messages the last call filled.
     filled: usize,
-    /// How many messages the next call asks for: at least one, at most as many as there are headers.
+    /// How many messages the next call asks for: at least one, at most as many as there are
+    /// headers.
     wanted: usize,
     /// How many headers the last call may have written to.
     dirty: usize,
