@@ -5,7 +5,7 @@ mod common;
 
 use common::{Host, exchange, pair};
 use proptest::prelude::*;
-use rxe_core::qp::Mtu;
+use rxe_core::qp::{Mtu, QpAttr};
 use rxe_core::wq::SendOp;
 use rxe_core::{Shard, TransmitRun};
 
@@ -73,7 +73,7 @@ fn check(lengths: &[u32], max: u32, room: usize, mtu: Mtu) -> Result<(), TestCas
     let (mut one, mut one_peer) = pair(mtu);
     let (mut many, mut many_peer) = pair(mtu);
     for host in [&mut one_peer, &mut many_peer] {
-        for wr_id in 0..6 {
+        for wr_id in 0..lengths.len() as u64 {
             host.post_recv(wr_id, 0, 40_000);
         }
     }
@@ -104,6 +104,54 @@ proptest! {
         mtu in prop::sample::select(&[Mtu::M256, Mtu::M1024, Mtu::M4096][..]),
     ) {
         check(&lengths, max, room, mtu)?;
+    }
+
+    #[test]
+    fn messages_of_one_packet_are_packets_in_a_row(
+        lengths in prop::collection::vec(0_u32..40, 1..12),
+        max in 1_u32..80,
+    ) {
+        check(&lengths, max, 70_000, Mtu::M1024)?;
+    }
+}
+
+#[test]
+fn messages_of_one_packet_and_one_length_make_a_run() {
+    let (mut host, peer) = pair(Mtu::M1024);
+    for (wr_id, length) in [8, 8, 8, 4, 8, 8, 2000, 8].into_iter().enumerate() {
+        let op = SendOp::Write { remote: peer.remote(0), imm: None };
+        host.post(wr_id as u64, op, 0, length);
+    }
+    let mut buf = vec![0; 70_000];
+    let mut counts = Vec::new();
+    while let Some(run) = host.shard.poll_transmit_run(host.now, &mut buf, GAP, 64) {
+        counts.push(run.count);
+    }
+    // A shorter one ends a run, and so does a longer one; the two packets of the long message.
+    assert_eq!(counts, [4, 2, 2, 1]);
+}
+
+#[test]
+fn who_has_asked_for_as_much_as_may_be_waits_until_a_quarter_has_come() {
+    let (most, quarter) = (16, 4);
+    let (mut host, mut peer) = (Host::new(1), Host::new(2));
+    let outstanding = |attr| QpAttr { max_rd_atomic: 16, max_dest_rd_atomic: 16, ..attr };
+    let of_host = outstanding(host.attr(&peer, 1, Mtu::M1024));
+    let of_peer = outstanding(peer.attr(&host, 2, Mtu::M1024));
+    host.connect(of_host);
+    peer.connect(of_peer);
+    for wr_id in 0..2 * most as u64 {
+        host.post(wr_id, SendOp::Read { remote: peer.remote(0) }, 0, 8);
+    }
+    let asked = host.transmit();
+    assert_eq!(asked.len(), most);
+    asked.iter().for_each(|packet| peer.receive(packet));
+    let answers = peer.transmit();
+    assert_eq!(answers.len(), most);
+    for (index, answer) in answers.iter().enumerate() {
+        host.receive(answer);
+        let count = if (index + 1) % quarter == 0 { quarter } else { 0 };
+        assert_eq!(host.transmit().len(), count, "after answer {index}");
     }
 }
 
