@@ -237,11 +237,26 @@ impl Victim {
         self.granted.buffer().write_at(2 * GRANTED - 8, &[0; 8]).unwrap();
         self.hit(&write);
         assert_eq!(self.granted_bytes()[GRANTED - 8..], [Forged::FILL; 8]);
-        let answers = self.peer.take();
+        let answers = self.answers();
         let last = Packet::parse(answers.last().unwrap()).unwrap();
         assert_eq!(last.bth().opcode, Opcode::RC_ACKNOWLEDGE);
         assert!(last.aeth().unwrap().syndrome.is_ack());
         assert_eq!(last.bth().psn, psn);
+    }
+
+    /// What the peer gets, once there is something: an acknowledgement may wait some microseconds for
+    /// what the program posts.
+    fn answers(&self) -> Vec<Vec<u8>> {
+        let start = std::time::Instant::now();
+        loop {
+            let answers = self.peer.take();
+            if !answers.is_empty() {
+                return answers;
+            }
+            assert!(start.elapsed() < LONG, "no acknowledgement");
+            self.bystanders[0].cq.poll(1, &mut Vec::new());
+            std::thread::yield_now();
+        }
     }
 
     /// In the end: others have not noticed anything.
