@@ -135,8 +135,12 @@ fn a_region_goes_while_a_peer_writes_and_reads() {
 
 #[test]
 fn a_queue_pair_goes_in_the_middle_of_its_work() {
+    let mut in_time = 0;
     for round in 0..20 {
-        let setup = Setup { timeout: 10, retry_cnt: 2, ..Setup::default() };
+        // Only where the responder goes is the timer to end it; on a busy machine a short one may
+        // end what is well.
+        let timeout = if round % 2 == 0 { 18 } else { 10 };
+        let setup = Setup { timeout, retry_cnt: 2, ..Setup::default() };
         let (one, two) = pair(&setup);
         let (from, to) = (one.register(1 << 20), two.register(1 << 20));
         let remote = to.remote_addr(0);
@@ -164,9 +168,14 @@ fn a_queue_pair_goes_in_the_middle_of_its_work() {
             drop(qp);
             let statuses: Vec<_> = (0..20).map(|_| one.cq.wait_one(LONG).unwrap().status).collect();
             let done = statuses.iter().take_while(|&&s| s == WcStatus::Success).count();
-            assert_eq!(statuses[done], WcStatus::RetryExcErr);
+            // On a busy machine all may be done before the responder goes.
+            if let Some(&first) = statuses.get(done) {
+                assert_eq!(first, WcStatus::RetryExcErr);
+                in_time += 1;
+            }
         }
     }
+    assert!(in_time > 0, "no responder ever went in the middle");
 }
 
 #[test]
