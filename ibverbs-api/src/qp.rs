@@ -222,6 +222,12 @@ impl QueuePair {
         self.runner.register_service(service, address)
     }
 
+    /// Whether datagrams to a local GID arrive here: its link is open. A GID that has just come is in
+    /// the table a moment before it is.
+    pub fn is_reached_at(&self, gid: Gid) -> bool {
+        self.runner.has_link(gid)
+    }
+
     /// Its service.
     pub fn qp_type(&self) -> QpType {
         self.core.qp_type()

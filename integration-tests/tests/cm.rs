@@ -89,3 +89,20 @@ fn a_request_outlives_the_listener_that_was_killed_with_it() {
         asking.wait(LIMIT).unwrap().success().unwrap();
     });
 }
+
+/// Who gives up before it has heard of the other side's id, can name its own alone.
+#[test]
+fn whoever_holds_a_request_hears_that_it_was_taken_back() {
+    with_namespaces("whoever_holds_a_request_hears_that_it_was_taken_back", || {
+        let namespace = Namespace::new("cm").unwrap();
+        let ports = [7001, 7002, 7003];
+        let mut holders = ports.map(|port| listener(&namespace, "hold", port));
+        // The message comes to one of four processes, always the same one.
+        for (holder, port) in holders.iter_mut().zip(ports) {
+            let asking = member(&namespace, &format!("leave {port}"));
+            holder.wait_for_text("held", LIMIT).unwrap();
+            asking.wait(LIMIT).unwrap().success().unwrap();
+            holder.wait_for_text("let go 4", Duration::from_secs(5)).unwrap();
+        }
+    });
+}

@@ -81,6 +81,24 @@ fn cmatose_makes_one_and_many_connections() {
     });
 }
 
+/// Both programs of many connections on one host: all of them are asked for at once, and what comes to
+/// the wrong process waits for room in the right one.
+#[test]
+fn many_connections_at_once_on_one_host_lose_no_message() {
+    with_namespaces("many_connections_at_once_on_one_host_lose_no_message", || {
+        let namespace = Namespace::new("cm").unwrap();
+        for program in ["cmatose", "udaddy"] {
+            let mut server = start(&namespace, program, "-b 127.0.0.1 -c 200");
+            server.wait_for_text("waiting at", START_LIMIT).unwrap();
+            let client = start(&namespace, program, "-s 127.0.0.1 -c 200").wait(LIMIT).unwrap();
+            let server = server.wait(LIMIT).unwrap();
+            assert!(client.status.success() && server.status.success(), "{client}{server}");
+            // One that was lost would come again after 4.6 s.
+            assert!(client.elapsed < Duration::from_secs(4), "{client}");
+        }
+    });
+}
+
 #[test]
 fn udaddy_finds_one_and_many_queue_pairs() {
     with_namespaces("udaddy_finds_one_and_many_queue_pairs", || {
@@ -151,7 +169,7 @@ fn mckey_joins_and_its_messages_leave_for_the_group() {
         let receiver = receiver.wait(LIMIT).unwrap();
         assert!(receiver.status.success(), "{receiver}");
         for (options, said) in [
-            ("-m 224.0.77.1 -s", "no way to the destination"),
+            ("-m 224.0.77.1 -s", "no route to 224.0.77.1"),
             ("-m 10.77.0.1 -s", "no multicast group"),
             ("-m 224.0.77.1 -s -l", "leave it out"),
         ] {

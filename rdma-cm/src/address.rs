@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use gid_table::Gid;
 use rxe_wire::mad::cm::{
     CMA_HEADER_LEN, CmaHeader, FieldTooLong, FixedBytes, PortSpace, ServiceId, TimeoutExponent,
 };
@@ -79,6 +80,14 @@ pub enum NoAsker {
         version: u8,
         /// IP version.
         ip_version: u8,
+    },
+    /// The packet came between others than the header says.
+    #[error("the header names {named}, the packet has {came}")]
+    Somebody {
+        /// The address in the header.
+        named: IpAddr,
+        /// What the packet has in its place.
+        came: Gid,
     },
     /// There is no header.
     #[error("{0} bytes of private data hold no header")]

@@ -25,6 +25,9 @@ pub struct ConnParam {
     pub srq: bool,
     /// The queue pair; not used where the identifier has one.
     pub qpn: Qpn,
+    /// Of an acceptance of datagrams: the queue key that the peer is told. 0 stands for that of the
+    /// identifier's queue pair, or where it has none, of its port space (0x01234567).
+    pub qkey: QKey,
 }
 
 impl ConnParam {
@@ -45,6 +48,7 @@ impl Default for ConnParam {
             rnr_retry_count: 7,
             srq: false,
             qpn: Qpn::new(0),
+            qkey: QKey::new(0),
         }
     }
 }

@@ -113,6 +113,11 @@ impl CmDevice {
         self.gsi.gid_entry(Gid::from_ip(ip)).is_some_and(|entry| entry.owned)
     }
 
+    /// Whether messages that are sent to an address of it arrive.
+    pub(crate) fn is_reached_at(&self, ip: IpAddr) -> bool {
+        self.gsi.qp().is_reached_at(Gid::from_ip(ip))
+    }
+
     /// The addresses that the host has on this device's interface, each once.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
         // It has no errors at present.

@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
-use ibverbs_api::{Mtu, QKey, QpType};
+use ibverbs_api::{Gid, Mtu, QKey, QpType};
 use rxe_wire::Qpn;
 use rxe_wire::mad::cm::{
-    CommId, PathMtu, RejReason, Rep, Req, SidrRep, SidrReq, SidrStatus, TransportService,
+    CommId, PathMtu, RejReason, Rep, Req, ServiceId, SidrRep, SidrReq, SidrStatus, TransportService,
 };
 
-use crate::address::{MRA_TIMEOUT, ack_timeout, asker};
+use crate::address::{Asker, MRA_TIMEOUT, NoAsker, ack_timeout, asker};
 use crate::conn_param::{ConnParam, UdParam};
 use crate::device::CmDevice;
 use crate::engine::{CmEvent, CmPath, Ece, ListenerId};
@@ -132,7 +132,7 @@ fn on_request(
 ) {
     let destroy = || device.with(|core, now| core.engine.destroy(now, connection));
     let Some(listener) = listener_of(device, listener) else { return destroy() };
-    let (asker, av) = match asker(request.service_id, &request.private_data.0) {
+    let (asker, av) = match asker_at(&path, request.service_id, &request.private_data.0) {
         Ok(asker) => match device.gsi().address_vector(&path) {
             Some(av) => (asker, av),
             None => return destroy(),
@@ -179,6 +179,7 @@ fn on_request(
         rnr_retry_count: request.rnr_retry_count.get(),
         srq: request.srq,
         qpn: request.local_qpn,
+        ..nothing()
     };
     tell_listener(&listener, id, EventParam::Conn(param));
 }
@@ -190,6 +191,19 @@ fn tell_listener(listener: &CmId, id: CmId, param: EventParam) {
         listener.take_along(&id);
         listener.push(&state, News::request(id, listener, param));
     }
+}
+
+/// Who connects to whom, if it is those between whom the packet came. Linux looks whether packets to
+/// who is named would leave by that interface, and refuses likewise; the addresses in the packet are
+/// what the connection goes by, so a name that is not one of them names somebody else.
+fn asker_at<'a>(path: &CmPath, service: ServiceId, data: &'a [u8]) -> Result<Asker<'a>, NoAsker> {
+    let asker = asker(service, data)?;
+    for (named, came) in [(asker.source, path.remote), (asker.destination, path.local)] {
+        if Gid::from_ip(named.ip()) != came {
+            return Err(NoAsker::Somebody { named: named.ip(), came });
+        }
+    }
+    Ok(asker)
 }
 
 fn on_response(
@@ -225,6 +239,7 @@ fn on_response(
         rnr_retry_count: reply.rnr_retry_count.get(),
         srq: reply.srq,
         qpn: reply.local_qpn,
+        ..nothing()
     });
     if state.qp.is_none() {
         state.phase = Phase::Responded;
@@ -276,7 +291,13 @@ fn on_lookup(
 ) {
     let destroy = || device.with(|core, now| core.engine.destroy(now, connection));
     let Some(listener) = listener_of(device, listener) else { return destroy() };
-    let Ok(asker) = asker(request.service_id, &request.private_data.0) else { return destroy() };
+    let asker = match asker_at(&path, request.service_id, &request.private_data.0) {
+        Ok(asker) => asker,
+        Err(why) => {
+            tracing::debug!(target: "rxe::cm", %why, "lookup refused");
+            return destroy();
+        }
+    };
     let addresses: (SocketAddr, SocketAddr) = (asker.source, asker.destination);
     let id = listener.of_request(device, connection, path, addresses);
     device.with(|core, _| core.ids.insert(connection, Arc::downgrade(&id.inner)));
@@ -325,6 +346,7 @@ fn nothing() -> ConnParam {
         rnr_retry_count: 0,
         srq: false,
         qpn: Qpn::new(0),
+        qkey: QKey::new(0),
     }
 }
 
@@ -336,9 +358,29 @@ fn mtu(code: PathMtu) -> Mtu {
 
 #[cfg(test)]
 mod tests {
-    use rxe_wire::mad::cm::Bits;
+    use rxe_wire::mad::cm::{Bits, FixedBytes, PortSpace};
 
     use super::*;
+    use crate::address::request_data;
+
+    #[test]
+    fn who_asks_is_who_has_sent_it() {
+        let service = ServiceId::ip(PortSpace::Tcp, 7);
+        let gid = |ip: &str| Gid::from_ip(ip.parse().unwrap());
+        let path = CmPath::new(gid("10.0.0.1"), gid("10.0.0.2"));
+        let named = |source: &str, destination: &str| -> FixedBytes<92> {
+            request_data(source.parse().unwrap(), destination.parse().unwrap(), b"x").unwrap()
+        };
+        let data = named("10.0.0.2:9", "10.0.0.1").0;
+        let asker = asker_at(&path, service, &data).unwrap();
+        assert_eq!(asker.source, "10.0.0.2:9".parse().unwrap());
+        // In the other form of the same address too.
+        assert!(asker_at(&path, service, &named("[::ffff:10.0.0.2]:9", "10.0.0.1").0).is_ok());
+        for (source, destination) in [("10.0.0.3:9", "10.0.0.1"), ("10.0.0.2:9", "10.0.0.4")] {
+            let error = asker_at(&path, service, &named(source, destination).0).unwrap_err();
+            assert!(matches!(error, NoAsker::Somebody { .. }), "{error}");
+        }
+    }
 
     #[test]
     fn path_mtus_are_those_of_the_verbs() {

@@ -275,9 +275,12 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// [`EndpointError::Id`] when there was no connection.
+    /// [`EndpointError::Id`] when there is no connection, or none yet: nothing would come to be
+    /// waited for. (librdmacm waits for ever then.)
     pub fn disconnect(&self) -> Result<(), EndpointError> {
-        self.id.disconnect()?;
+        if !self.id.part()? {
+            return Err(self.id.wrong().into());
+        }
         // Its end may have been told by an earlier call.
         if self.id.has_ended() && self.channel.is_empty() {
             return Ok(());

@@ -2,9 +2,11 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 
 use ibverbs_api::{
-    AttachMulticastError, CreateQpError, ModifyError, MulticastError, QpState, RegisterServiceError,
+    AttachMulticastError, CreateQpError, ModifyError, MulticastError, QKey, QpState, QpType,
+    RegisterServiceError,
 };
 use rustix::io::Errno;
 use rxe_core::errno::{EADDRINUSE, EADDRNOTAVAIL, EINVAL, EIO, ENODEV, EOPNOTSUPP};
@@ -26,6 +28,21 @@ pub enum BindError {
     /// Somebody has the port.
     #[error("{0} is taken: take another port, or let both sides share it (set_reuse_addr)")]
     Taken(SocketAddr),
+    /// Somebody has the port at all addresses, or has it where all are wanted.
+    #[error(
+        "the port of {0} is taken, there or here at all addresses: take another port, or let both \
+         sides share it (set_reuse_addr)"
+    )]
+    TakenForAll(SocketAddr),
+    /// Of the ports that are given to those who ask for none, all are taken.
+    #[error("the ports {} to {} are all taken", .0.start(), .0.end())]
+    NoPort(RangeInclusive<u16>),
+    /// The port is not for everybody.
+    #[error(
+        "the port of {0} needs CAP_NET_BIND_SERVICE: take one from \
+         net.ipv4.ip_unprivileged_port_start on"
+    )]
+    Privileged(SocketAddr),
     /// No device has the address.
     #[error("no RDMA device here has the address {0}: `urxe devices` lists those that there are")]
     NoDevice(IpAddr),
@@ -50,7 +67,8 @@ impl BindError {
             Self::State(_) => EINVAL,
             Self::Taken(_) => EADDRINUSE,
             Self::NoDevice(_) => ENODEV,
-            Self::OtherHost(_) => EADDRNOTAVAIL,
+            Self::OtherHost(_) | Self::TakenForAll(_) | Self::NoPort(_) => EADDRNOTAVAIL,
+            Self::Privileged(_) => Errno::ACCESS.raw_os_error(),
             Self::Open(error) => error.raw_os_error().unwrap_or(EIO),
             Self::Listen(error) => error.errno(),
             Self::Service(error) => error.errno(),
@@ -76,6 +94,14 @@ pub enum ResolveError {
         /// The destination.
         to: IpAddr,
     },
+    /// The host has no route to the destination.
+    #[error("there is no route to {to}: {error}")]
+    NoRoute {
+        /// The destination.
+        to: IpAddr,
+        /// What the host says.
+        error: io::Error,
+    },
     /// RoCE has no subnet administrator that could be asked for a service.
     #[error("{0:?} cannot be looked up: RoCE has no subnet administrator to be asked")]
     NoAdministrator(IbService),
@@ -87,6 +113,7 @@ impl ResolveError {
         match self {
             Self::State(_) | Self::Families { .. } => EINVAL,
             Self::Bind(error) => error.errno(),
+            Self::NoRoute { error, .. } => error.raw_os_error().unwrap_or(EIO),
             Self::NoAdministrator(_) => EOPNOTSUPP,
         }
     }
@@ -136,6 +163,17 @@ pub enum IdError {
     /// There are no attributes for that state.
     #[error(transparent)]
     Plan(#[from] NoPlan),
+    /// The queue pair has another queue key.
+    #[error("the queue pair has the queue key {have}, and {asked} is to be told: set one of them")]
+    OtherQKey {
+        /// What the parameters say.
+        asked: QKey,
+        /// That of the queue pair.
+        have: QKey,
+    },
+    /// Groups are for datagrams.
+    #[error("an identifier of {0:?} joins no multicast group, only one of UD does")]
+    NotDatagrams(QpType),
     /// The address is no multicast address, or of a group that the identifier has not joined.
     #[error("{0} is no multicast group, or none that the identifier has joined")]
     NoGroup(IpAddr),
@@ -170,12 +208,15 @@ impl IdError {
             | Self::PrivateData(_)
             | Self::TooManyReads { .. }
             | Self::NoGroup(_)
+            | Self::NotDatagrams(_)
+            | Self::OtherQKey { .. }
+            // As Linux, where that comes to the wrong state too.
+            | Self::NoDevice
             | Self::EventType(_)
             | Self::Plan(_) => EINVAL,
             Self::JoinMulticast(error) => error.errno(),
             Self::Multicast(error) => error.errno(),
             Self::Os(error) => error.raw_os_error().unwrap_or(EIO),
-            Self::NoDevice => EADDRNOTAVAIL,
             Self::CreateQp(error) => error.errno(),
             Self::ModifyQp { error, .. } => error.errno(),
             Self::Connect(error) => error.errno(),

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
+use rxe_wire::mad::cm::RejReason;
+
 use crate::conn_param::{ConnParam, UdParam};
 use crate::event_type::EventType;
 use crate::id::{CmId, IdInner, IdNumber};
@@ -59,14 +61,21 @@ impl Event {
         &self.param
     }
 
-    /// The private data that came with it; empty if there is none (C: `rdma_consumer_reject_data`
-    /// too).
+    /// The private data that came with it; empty if there is none.
     pub fn private_data(&self) -> &[u8] {
         match &self.param {
             EventParam::None | EventParam::Arg(_) => &[],
             EventParam::Conn(param) => &param.private_data,
             EventParam::Ud(param) => &param.private_data,
         }
+    }
+
+    /// What the program of the peer says to its refusal; `None` where not the program has refused,
+    /// but its connection manager (C: `rdma_consumer_reject_data`).
+    pub fn consumer_reject_data(&self) -> Option<&[u8]> {
+        let is_consumers = self.event == EventType::Rejected
+            && self.status == i32::from(RejReason::CONSUMER_DEFINED.0);
+        is_consumers.then(|| self.private_data())
     }
 
     /// Acknowledges it (C: `rdma_ack_cm_event`); so does dropping it.

@@ -13,6 +13,7 @@ use rxe_wire::mad::cm::PortSpace;
 use crate::channel::EventChannel;
 use crate::event::Event;
 use crate::id::CmId;
+use crate::per_process::PerProcess;
 
 /// Handlers that run at once at most; more wait.
 const CREW_MAX: usize = 256;
@@ -72,23 +73,19 @@ impl CmId {
     }
 }
 
-/// The channel of all identifiers with handlers, and the process that it belongs to.
-static CHANNEL: Mutex<Option<(u32, EventChannel)>> = Mutex::new(None);
+/// The channel of all identifiers with handlers.
+static CHANNEL: PerProcess<Mutex<Option<EventChannel>>> = PerProcess::new();
 
 /// The channel whose events the thread of handlers takes; starts that when there is none.
 fn handler_channel() -> io::Result<EventChannel> {
-    let mut channel = CHANNEL.lock();
-    let process = std::process::id();
-    if let Some((of, channel)) = &*channel
-        && *of == process
-    {
+    let mut channel = CHANNEL.get().lock();
+    if let Some(channel) = &*channel {
         return Ok(channel.clone());
     }
     let new = EventChannel::new()?;
     let own = new.clone();
     std::thread::Builder::new().name("cm handlers".to_owned()).spawn(move || call_all(&own))?;
-    // A channel that the parent of a fork had stays as it is: its events are the parent's.
-    std::mem::forget(channel.replace((process, new.clone())));
+    *channel = Some(new.clone());
     Ok(new)
 }
 
@@ -130,40 +127,32 @@ fn hand_over(event: Event) {
             return;
         }
     }
-    CREW.take_on(id);
+    CREW.get().take_on(id);
 }
 
 /// Threads that call handlers: one for each identifier whose handler runs, since a handler may
 /// sleep, and others must not wait for it.
+#[derive(Default)]
 struct Crew {
     work: Mutex<Work>,
     more: Condvar,
 }
 
 /// What a crew has to do.
+#[derive(Default)]
 struct Work {
     ids: VecDeque<CmId>,
     /// Threads, and those of them that wait for something to do.
     threads: usize,
     idle: usize,
-    /// Whose threads they are: a child after fork has none.
-    process: u32,
 }
 
-static CREW: Crew = Crew {
-    work: Mutex::new(Work { ids: VecDeque::new(), threads: 0, idle: 0, process: 0 }),
-    more: Condvar::new(),
-};
+/// What the parent's threads were to do, they do there; a child after fork has no thread yet.
+static CREW: PerProcess<Crew> = PerProcess::new();
 
 impl Crew {
     fn take_on(&'static self, id: CmId) {
         let mut work = self.work.lock();
-        let process = std::process::id();
-        if std::mem::replace(&mut work.process, process) != process {
-            (work.threads, work.idle) = (0, 0);
-            // What the parent's threads were to do, they do there.
-            std::mem::forget(std::mem::take(&mut work.ids));
-        }
         work.ids.push_back(id);
         if work.idle >= work.ids.len() {
             self.more.notify_one();
@@ -260,5 +249,5 @@ fn let_go(id: CmId) {
             return;
         }
     }
-    CREW.take_on(id);
+    CREW.get().take_on(id);
 }

@@ -26,6 +26,7 @@
 //! | `rdma_connect_locked` | [`CmId::connect`]: no call takes the lock of the handler |
 //! | `rdma_iw_cm_id` | none: there is no iWARP here |
 //! | `rdma_event_str`, `rdma_reject_msg` | [`EventType::name`], [`RejReason`] |
+//! | `rdma_consumer_reject_data` | [`Event::consumer_reject_data`] |
 //!
 //! A client, with events; it is destroyed when no event of it is held any more:
 //!
@@ -104,6 +105,7 @@ mod gsi;
 mod handler;
 mod id;
 mod manager;
+mod per_process;
 mod ports;
 mod qp_plan;
 mod report;

@@ -18,7 +18,8 @@ use rxe_wire::mad::cm::PortSpace;
 use crate::device::CmDevice;
 use crate::error::BindError;
 use crate::id::{CmId, IdInner, IdNumber};
-use crate::ports::{EPHEMERAL, Ports, Sharing};
+use crate::per_process::PerProcess;
+use crate::ports::{EPHEMERAL, Ports, Refused, Sharing, UNPRIVILEGED};
 use crate::route::is_of_this_host;
 use crate::watch::Watch;
 
@@ -30,7 +31,6 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// What a process has. A child after fork begins anew: the devices are the parent's.
 #[derive(Default)]
 struct Manager {
-    process: u32,
     devices: HashMap<String, Arc<CmDevice>>,
     ports: Ports,
     /// Listeners for all addresses of all devices.
@@ -39,19 +39,10 @@ struct Manager {
     watch: Option<Watch>,
 }
 
-static MANAGER: Mutex<Option<Manager>> = Mutex::new(None);
+static MANAGER: PerProcess<Mutex<Manager>> = PerProcess::new();
 
 fn with<R>(act: impl FnOnce(&mut Manager) -> R) -> R {
-    let mut manager = MANAGER.lock();
-    let process = std::process::id();
-    match &mut *manager {
-        Some(manager) if manager.process == process => act(manager),
-        other => {
-            // What was the parent's stays as it is: its threads are not here to end it.
-            std::mem::forget(other.take());
-            act(other.insert(Manager { process, ..Manager::default() }))
-        }
-    }
+    act(&mut MANAGER.get().lock())
 }
 
 impl Manager {
@@ -124,11 +115,12 @@ fn list() -> Result<Vec<Device>, BindError> {
 /// The device whose interface has an address, opened.
 pub(crate) fn device_of(ip: IpAddr) -> Result<Arc<CmDevice>, BindError> {
     let device = device_listed_with(ip)?;
-    // What the host has just got, the device has in a moment.
+    // What the host has just got, the device has in a moment; and a moment later it receives there.
+    // What came between would be lost, and sent again after seconds only.
     let deadline = Instant::now() + FOLLOWS;
-    while !device.owns(ip) {
+    while !(device.owns(ip) && device.is_reached_at(ip)) {
         if Instant::now() > deadline {
-            return Err(BindError::NoDevice(ip));
+            return if device.owns(ip) { Ok(device) } else { Err(BindError::NoDevice(ip)) };
         }
         sleep(PAUSE);
     }
@@ -188,6 +180,8 @@ pub fn finish(patience: Duration) -> bool {
 /// A port that is given back when this is dropped.
 #[derive(Debug)]
 pub(crate) struct BoundPort {
+    /// The process that has it: a child after fork has not.
+    process: u32,
     space: PortSpace,
     number: u64,
     address: SocketAddr,
@@ -200,11 +194,21 @@ impl BoundPort {
         address: SocketAddr,
         sharing: Sharing,
     ) -> Result<Self, BindError> {
+        // As Linux: the ports of well-known services are not for everybody.
+        let is_open = address.port() == 0 || address.port() >= first_unprivileged_port();
+        if !is_open && !may_bind_all() {
+            return Err(BindError::Privileged(address));
+        }
         let at = OsRng.try_next_u32().unwrap_or_default() as u16;
         let range = ephemeral_range();
-        with(|manager| manager.ports.take(space, address, sharing, &range, at))
-            .map(|(number, address)| Self { space, number, address })
-            .ok_or(BindError::Taken(address))
+        let taken = with(|manager| manager.ports.take(space, address, sharing, &range, at));
+        let process = std::process::id();
+        match taken {
+            Ok((number, address)) => Ok(Self { process, space, number, address }),
+            Err(Refused::Same) => Err(BindError::Taken(address)),
+            Err(Refused::Wildcard) => Err(BindError::TakenForAll(address)),
+            Err(Refused::NoneFree) => Err(BindError::NoPort(range)),
+        }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -214,10 +218,35 @@ impl BoundPort {
 
 impl Drop for BoundPort {
     fn drop(&mut self) {
-        with(|manager| {
-            manager.ports.give_back(self.space, self.address.port(), self.number);
-        });
+        if self.process == std::process::id() {
+            with(|manager| {
+                manager.ports.give_back(self.space, self.address.port(), self.number);
+            });
+        }
     }
+}
+
+/// The first port that everybody may bind.
+fn first_unprivileged_port() -> u16 {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(UNPRIVILEGED)
+}
+
+/// Whether this thread may bind the others too (`CAP_NET_BIND_SERVICE`).
+fn may_bind_all() -> bool {
+    const CAP_NET_BIND_SERVICE: u32 = 10;
+    // Where that is not shown, let it be: nothing is guarded by it here.
+    let Ok(status) = fs::read_to_string("/proc/thread-self/status") else { return true };
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    effective.is_none_or(|bits| bits & (1 << CAP_NET_BIND_SERVICE) != 0)
+}
+
+/// Whether all IPv6 addresses are not all IPv4 addresses too, unless a program says otherwise
+/// (`net.ipv6.bindv6only`).
+pub(crate) fn is_v6_alone() -> bool {
+    let text = fs::read_to_string("/proc/sys/net/ipv6/bindv6only");
+    text.is_ok_and(|text| text.trim() == "1")
 }
 
 /// The ports that this host gives to those who ask for none.

@@ -9,25 +9,44 @@ use rxe_wire::mad::cm::PortSpace;
 /// The ports that are given to those who ask for none, unless the host says otherwise.
 pub(crate) const EPHEMERAL: RangeInclusive<u16> = 32768..=60999;
 
+/// The first port that needs no privilege, unless the host says otherwise.
+pub(crate) const UNPRIVILEGED: u16 = 1024;
+
+/// Why a port is not to be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refused {
+    /// Somebody has it at this very address.
+    Same,
+    /// Somebody has it at all addresses, or somebody has it where it is wanted at all.
+    Wildcard,
+    /// No port is free.
+    NoneFree,
+}
+
 /// One who has a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Holder {
     number: u64,
     ip: IpAddr,
-    only_v6: bool,
+    only_family: bool,
     may_share: bool,
 }
 
 impl Holder {
-    /// Whether some address belongs to both.
-    fn overlaps(&self, other: &Self) -> bool {
-        match (self.ip, other.ip) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => a == b || a.is_unspecified() || b.is_unspecified(),
-            (IpAddr::V6(a), IpAddr::V6(b)) => a == b || a.is_unspecified() || b.is_unspecified(),
-            // All IPv6 addresses stand for all addresses, unless that is not wanted.
-            (IpAddr::V6(a), IpAddr::V4(_)) => a.is_unspecified() && !self.only_v6,
-            (IpAddr::V4(_), IpAddr::V6(b)) => b.is_unspecified() && !other.only_v6,
+    /// Why not both can have the port. The rules are those of Linux, where an address of IPv6 that
+    /// is not for its family alone does not go with all of IPv4 either.
+    fn conflict(&self, other: &Self) -> Option<Refused> {
+        if self.may_share && other.may_share {
+            return None;
         }
+        let is_one_family = self.ip.is_ipv4() == other.ip.is_ipv4();
+        if self.only_family && other.only_family && !is_one_family {
+            return None;
+        }
+        if self.ip.is_unspecified() || other.ip.is_unspecified() {
+            return Some(Refused::Wildcard);
+        }
+        (self.ip == other.ip).then_some(Refused::Same)
     }
 }
 
@@ -49,7 +68,7 @@ pub(crate) struct Ports {
 
 impl Ports {
     /// Takes the port of `address`; of port 0, one that nobody has, the search beginning `at`.
-    /// Gives the holder's number and the address with its port, or `None` when it is taken.
+    /// Gives the holder's number and the address with its port.
     pub(crate) fn take(
         &mut self,
         space: PortSpace,
@@ -57,29 +76,26 @@ impl Ports {
         sharing: Sharing,
         range: &RangeInclusive<u16>,
         at: u16,
-    ) -> Option<(u64, SocketAddr)> {
+    ) -> Result<(u64, SocketAddr), Refused> {
         let port = match address.port() {
-            0 => self.free_port(space, range, at)?,
+            0 => self.free_port(space, range, at).ok_or(Refused::NoneFree)?,
             port => port,
         };
         self.made += 1;
         let holder = Holder {
             number: self.made,
             ip: address.ip(),
-            only_v6: sharing.only_v6,
+            only_family: address.is_ipv4() || sharing.only_v6,
             may_share: sharing.reuse,
         };
         let holders = self.held.entry((space, port)).or_default();
-        let is_taken = holders
-            .iter()
-            .any(|other| other.overlaps(&holder) && !(other.may_share && holder.may_share));
-        if is_taken {
-            return None;
+        if let Some(refused) = holders.iter().find_map(|other| other.conflict(&holder)) {
+            return Err(refused);
         }
         holders.push(holder);
         let mut address = address;
         address.set_port(port);
-        Some((holder.number, address))
+        Ok((holder.number, address))
     }
 
     /// A port that nobody has at any address.
@@ -105,34 +121,47 @@ impl Ports {
 mod tests {
     use super::*;
 
-    fn take(ports: &mut Ports, address: &str, sharing: Sharing) -> Option<(u64, SocketAddr)> {
-        ports.take(PortSpace::Tcp, address.parse().unwrap(), sharing, &EPHEMERAL, 0)
+    fn take(ports: &mut Ports, address: &str, sharing: Sharing) -> Result<u64, Refused> {
+        let address = address.parse().unwrap();
+        ports.take(PortSpace::Tcp, address, sharing, &EPHEMERAL, 0).map(|(number, _)| number)
     }
 
     #[test]
     fn an_address_is_taken_once() {
         let mut ports = Ports::default();
-        let plain = Sharing::default();
-        let (number, _) = take(&mut ports, "10.0.0.1:7", plain).unwrap();
-        assert_eq!(take(&mut ports, "10.0.0.1:7", plain), None);
-        assert_eq!(take(&mut ports, "0.0.0.0:7", plain), None);
-        assert_eq!(take(&mut ports, "[::]:7", plain), None);
-        assert!(take(&mut ports, "[::]:7", Sharing { only_v6: true, reuse: false }).is_some());
-        assert!(take(&mut ports, "10.0.0.2:7", plain).is_some());
-        assert!(take(&mut ports, "10.0.0.1:8", plain).is_some());
+        let (plain, alone) = (Sharing::default(), Sharing { only_v6: true, reuse: false });
+        let number = take(&mut ports, "10.0.0.1:7", plain).unwrap();
+        assert_eq!(take(&mut ports, "10.0.0.1:7", plain), Err(Refused::Same));
+        assert_eq!(take(&mut ports, "0.0.0.0:7", plain), Err(Refused::Wildcard));
+        assert_eq!(take(&mut ports, "[::]:7", plain), Err(Refused::Wildcard));
+        assert!(take(&mut ports, "[::]:7", alone).is_ok());
+        assert_eq!(take(&mut ports, "[fd00::1]:7", alone), Err(Refused::Wildcard));
+        assert!(take(&mut ports, "10.0.0.2:7", plain).is_ok());
+        assert!(take(&mut ports, "10.0.0.1:8", plain).is_ok());
         let address = "10.0.0.1:7".parse().unwrap();
-        assert!(ports.take(PortSpace::Udp, address, plain, &EPHEMERAL, 0).is_some());
+        assert!(ports.take(PortSpace::Udp, address, plain, &EPHEMERAL, 0).is_ok());
         ports.give_back(PortSpace::Tcp, 7, number);
-        assert!(take(&mut ports, "10.0.0.1:7", plain).is_some());
+        assert!(take(&mut ports, "10.0.0.1:7", plain).is_ok());
+    }
+
+    #[test]
+    fn families_have_ports_of_their_own_where_both_want_it() {
+        let (plain, alone) = (Sharing::default(), Sharing { only_v6: true, reuse: false });
+        for (sharing, expected) in [(plain, Some(Refused::Wildcard)), (alone, None)] {
+            let mut ports = Ports::default();
+            take(&mut ports, "0.0.0.0:7", plain).unwrap();
+            assert_eq!(take(&mut ports, "[fd00::1]:7", sharing).err(), expected);
+            assert_eq!(take(&mut ports, "[fd00::1]:8", sharing).err(), None);
+        }
     }
 
     #[test]
     fn those_who_share_both_have_it() {
         let mut ports = Ports::default();
         let share = Sharing { reuse: true, only_v6: false };
-        assert!(take(&mut ports, "10.0.0.1:7", share).is_some());
-        assert!(take(&mut ports, "10.0.0.1:7", share).is_some());
-        assert_eq!(take(&mut ports, "10.0.0.1:7", Sharing::default()), None);
+        assert!(take(&mut ports, "10.0.0.1:7", share).is_ok());
+        assert!(take(&mut ports, "10.0.0.1:7", share).is_ok());
+        assert_eq!(take(&mut ports, "10.0.0.1:7", Sharing::default()), Err(Refused::Same));
     }
 
     #[test]
@@ -144,6 +173,7 @@ mod tests {
             let taken = ports.take(PortSpace::Tcp, address, Sharing::default(), &range, at);
             taken.map(|(_, address)| address.port())
         };
-        assert_eq!([any(1), any(1), any(1), any(1)], [Some(101), Some(102), Some(100), None]);
+        assert_eq!([any(1), any(1), any(1)], [Ok(101), Ok(102), Ok(100)]);
+        assert_eq!(any(1), Err(Refused::NoneFree));
     }
 }

@@ -100,7 +100,11 @@ fn datagrams_wait_for_their_answer_alone() {
     let EventParam::Ud(found) = client.connect(&ConnParam::default()).unwrap() else { panic!() };
     assert_eq!(found.qpn, server.join().unwrap());
     let group = "239.1.2.4".parse().unwrap();
-    let joined = client.join_multicast(group, JoinState::FullMember).unwrap();
+    let error = client.join_multicast(group, JoinState::FullMember).unwrap_err();
+    assert_eq!(error.errno(), 22, "groups come first, as in Linux");
+    let member = Endpoint::new(PortSpace::Udp).unwrap();
+    member.resolve_addr(None, "127.0.0.1:7".parse().unwrap()).unwrap();
+    let joined = member.join_multicast(group, JoinState::FullMember).unwrap();
     assert_eq!((joined.av.dgid.to_ip(), joined.qpn.get()), (group, 0xff_ffff));
 }
 
@@ -120,6 +124,22 @@ fn a_refusal_is_an_error_that_says_why() {
     // Nobody listens there.
     let error = client("1", QpType::Rc).connect(&ConnParam::default()).unwrap_err();
     assert_eq!(error.errno(), 111);
+}
+
+/// Of the disconnection of what is not connected nothing would come, and librdmacm waits for it.
+#[test]
+fn what_is_not_connected_yet_cannot_be_ended_by_waiting() {
+    let (listener, port) = listening(QpType::Rc);
+    let asking = client(&port, QpType::Rc);
+    asking.id().connect(&ConnParam::default()).unwrap();
+    let (server, _) = listener.get_request().unwrap();
+    let start = Instant::now();
+    for end in [&asking, &server] {
+        let error = end.disconnect().unwrap_err();
+        assert_eq!(error.errno(), 22, "{error}");
+        assert!(end.id().disconnect().is_ok(), "as in Linux");
+    }
+    assert!(start.elapsed() < Duration::from_secs(2));
 }
 
 #[test]

@@ -12,15 +12,23 @@ use std::time::{Duration, Instant};
 use ends::*;
 use ibverbs_api::QpType;
 use rdma_cm::{
-    CmId, ConnParam, Event, EventChannel, EventType, PortSpace, RejReason, ResolveError,
+    CmId, ConnParam, Event, EventChannel, EventType, JoinState, PortSpace, RejReason, ResolveError,
 };
 use testkit::netns::{Namespace, with_namespaces};
 
 /// Runs a test of this file that is called `inner_` and the name, in a namespace.
 fn in_a_namespace(name: &str) {
+    in_a_namespace_as(name, &[]);
+}
+
+/// Likewise, by a program that starts it.
+fn in_a_namespace_as(name: &str, starter: &[&str]) {
     with_namespaces(name, || {
         let namespace = Namespace::new("cm").unwrap();
-        let mut command = namespace.command(std::env::current_exe().unwrap());
+        let own = std::env::current_exe().unwrap();
+        let words: Vec<_> = starter.iter().map(AsRef::as_ref).chain([own.as_os_str()]).collect();
+        let mut command = namespace.command(words[0]);
+        command.args(&words[1..]);
         command.args(["--exact", "--ignored", "--nocapture", &format!("inner_{name}")]);
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
@@ -130,6 +138,100 @@ fn inner_an_address_that_comes_later_is_served() {
 }
 
 #[test]
+fn a_device_receives_as_soon_as_its_address_can_be_bound() {
+    in_a_namespace("a_device_receives_as_soon_as_its_address_can_be_bound");
+}
+
+#[test]
+#[ignore = "run by the test of that name"]
+fn inner_a_device_receives_as_soon_as_its_address_can_be_bound() {
+    make_interfaces();
+    for number in 2..40 {
+        ip(&format!("addr add 10.99.0.{number}/24 dev cm0"));
+        let channel = EventChannel::new().unwrap();
+        let address = format!("10.99.0.{number}:7174");
+        let id = CmId::create(&channel, PortSpace::Tcp);
+        let start = Instant::now();
+        id.bind_addr(address.parse().unwrap()).unwrap();
+        id.listen(0).unwrap();
+        let _made = connect_to(&address, &channel);
+        // A message that is lost comes again after 4.6 s.
+        assert!(start.elapsed() < Duration::from_secs(2), "{number}: {:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn where_there_is_no_route_it_is_said_at_once() {
+    in_a_namespace("where_there_is_no_route_it_is_said_at_once");
+}
+
+#[test]
+#[ignore = "run by the test of that name"]
+fn inner_where_there_is_no_route_it_is_said_at_once() {
+    make_interfaces();
+    let channel = EventChannel::new().unwrap();
+    for source in [None, Some("10.99.0.1:0".parse().unwrap())] {
+        let id = CmId::create(&channel, PortSpace::Tcp);
+        let error = id.resolve_addr(source, "192.0.2.1:7".parse().unwrap()).unwrap_err();
+        assert!(matches!(error, ResolveError::NoRoute { .. }), "{error}");
+        assert_eq!(error.errno(), 101);
+        // It may be tried again.
+        id.resolve_addr(None, "10.99.0.7:7".parse().unwrap()).unwrap();
+        expect(&channel, EventType::AddrResolved);
+    }
+}
+
+#[test]
+fn the_host_says_whether_ipv6_is_ipv4_too() {
+    in_a_namespace("the_host_says_whether_ipv6_is_ipv4_too");
+}
+
+#[test]
+#[ignore = "run by the test of that name"]
+fn inner_the_host_says_whether_ipv6_is_ipv4_too() {
+    make_interfaces();
+    let channel = EventChannel::new().unwrap();
+    let bind = |address: &str, only: Option<bool>| {
+        let id = CmId::create(&channel, PortSpace::Tcp);
+        only.map_or(Ok(()), |only| id.set_af_only(only)).unwrap();
+        let bound = id.bind_addr(address.parse().unwrap());
+        bound.map(|()| id).map_err(|error| error.errno())
+    };
+    let all = bind("[::]:7001", None).unwrap();
+    assert_eq!(bind("0.0.0.0:7001", None).err(), Some(99));
+    all.destroy();
+    std::fs::write("/proc/sys/net/ipv6/bindv6only", "1").unwrap();
+    let _ipv6 = bind("[::]:7001", None).unwrap();
+    let _ipv4 = bind("0.0.0.0:7001", None).unwrap();
+    // A program may say otherwise.
+    let _both = bind("[::]:7002", Some(false)).unwrap();
+    assert_eq!(bind("0.0.0.0:7002", None).err(), Some(99));
+}
+
+#[test]
+fn ports_of_well_known_services_need_a_privilege() {
+    in_a_namespace_as(
+        "ports_of_well_known_services_need_a_privilege",
+        &["setpriv", "--bounding-set=-net_bind_service", "--inh-caps=-net_bind_service"],
+    );
+}
+
+#[test]
+#[ignore = "run by the test of that name"]
+fn inner_ports_of_well_known_services_need_a_privilege() {
+    let channel = EventChannel::new().unwrap();
+    let bind = |port| {
+        let id = CmId::create(&channel, PortSpace::Tcp);
+        id.bind_addr(lo(port)).map(|()| id).map_err(|error| error.errno())
+    };
+    assert_eq!(bind(1023).err(), Some(13));
+    assert!(bind(1024).is_ok() && bind(0).is_ok());
+    std::fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "80").unwrap();
+    assert_eq!(bind(79).err(), Some(13));
+    assert!(bind(80).is_ok());
+}
+
+#[test]
 fn an_address_that_goes_before_the_route_is_resolved() {
     in_a_namespace("an_address_that_goes_before_the_route_is_resolved");
 }
@@ -143,6 +245,8 @@ fn inner_an_address_that_goes_before_the_route_is_resolved() {
     let source: SocketAddr = "10.99.0.1:0".parse().unwrap();
     id.resolve_addr(Some(source), "10.99.0.7:7174".parse().unwrap()).unwrap();
     expect(&channel, EventType::AddrResolved);
+    let member = CmId::create(&channel, PortSpace::Udp);
+    member.bind_addr(source).unwrap();
     let verbs = id.verbs().unwrap();
     ip("addr del 10.99.0.1/24 dev cm0");
     let start = Instant::now();
@@ -152,6 +256,10 @@ fn inner_an_address_that_goes_before_the_route_is_resolved() {
     }
     id.resolve_route().unwrap();
     assert_eq!(expect(&channel, EventType::RouteError).status(), -19);
+    let group = "239.1.2.3".parse().unwrap();
+    member.join_multicast(group, JoinState::FullMember).unwrap();
+    assert_eq!(expect(&channel, EventType::MulticastError).status(), -19);
+    assert!(member.leave_multicast(group).is_err());
 }
 
 #[test]
@@ -206,7 +314,7 @@ fn inner_a_device_that_goes_is_told_of() {
     let resolved = later.resolve_addr(None, "10.99.0.1:7174".parse().unwrap());
     match resolved {
         Ok(()) => assert!(expect(&channel, EventType::AddrError).status() < 0),
-        Err(error) => assert!(matches!(error, ResolveError::Bind(_)), "{error}"),
+        Err(error) => assert!(matches!(error, ResolveError::NoRoute { .. }), "{error}"),
     }
     for id in [client, server, id] {
         id.destroy();

@@ -13,7 +13,9 @@
 //! QP1 has the same number everywhere, so its packets come to any process of the address. A message
 //! of connection management names who it is for: by a communication id, whose top byte is a slot,
 //! or by a service id, for which a process has registered ([`ServiceRegistration`]), again by an
-//! inbox with a name. What nobody claims is for whoever got it.
+//! inbox with a name. A requester that gives up before it has heard our id names none: that is for
+//! everybody. What nobody claims is for whoever got it. These messages come again after seconds
+//! only, so they are not dropped where an inbox is full: they wait in the steward's *outbox*.
 //!
 //! One thread of a process, the *steward*, reads all its inboxes, and renews the program
 //! when it is wrong: it makes a *survey* of the sockets of an address.
@@ -24,6 +26,7 @@ mod gsi;
 pub(crate) mod inbox;
 pub(crate) mod letter;
 pub(crate) mod name;
+mod outbox;
 pub(crate) mod registry;
 mod service;
 pub(crate) mod steward;

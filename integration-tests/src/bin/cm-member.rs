@@ -2,7 +2,9 @@
 //!
 //! - `cm-member serve PORT` listens, tells `listening` or `taken ERRNO`, accepts whoever comes,
 //!   saying the port, and sends each message back; until it is killed
-//! - `cm-member hold PORT` listens too, but answers nobody: `held` for each request
+//! - `cm-member hold PORT` listens too, but answers nobody: `held` for each request, `let go STATUS`
+//!   when whoever asked has given up
+//! - `cm-member leave PORT` asks for a connection, and gives up after a moment
 //! - `cm-member ask PORT COUNT` makes so many connections, one after the other, each of which has to
 //!   be answered with the port, and to bring a message back: `done COUNT`
 
@@ -34,8 +36,9 @@ fn main() -> Anything<()> {
     match words[..] {
         ["serve", port] => listen(port, true),
         ["hold", port] => listen(port, false),
+        ["leave", port] => leave(port),
         ["ask", port, count] => ask(port, count.parse()?),
-        _ => Err("serve PORT, hold PORT, or ask PORT COUNT".into()),
+        _ => Err("serve PORT, hold PORT, leave PORT, or ask PORT COUNT".into()),
     }
 }
 
@@ -82,6 +85,7 @@ fn listen(port: &str, answers: bool) -> Anything<()> {
                 let (id, end) = accept(&event, port)?;
                 ends.insert(id.key(), (id, end));
             }
+            EventType::Rejected if !answers => println!("let go {}", event.status()),
             EventType::Disconnected | EventType::Rejected | EventType::Unreachable => {
                 let id = event.id().clone();
                 // Where it has ended by itself, there is nothing to agree to.
@@ -116,6 +120,19 @@ fn echo(end: &End) -> Anything<()> {
         end.memory.buffer().read_at(0, &mut text)?;
         end.send(&text)?;
     }
+    Ok(())
+}
+
+/// Asks, and gives up.
+fn leave(port: &str) -> Anything<()> {
+    let info = addr_info(Some("127.0.0.1"), Some(port), &AddrHints::default())?;
+    let info = info.first().ok_or("no address")?;
+    let endpoint = Endpoint::create(info, Some(EndpointQp::new(QpType::Rc)))?;
+    endpoint.id().connect(&ConnParam::default())?;
+    std::thread::sleep(Duration::from_millis(500));
+    endpoint.id().destroy();
+    // What it says at last may come to this process, for others.
+    std::thread::sleep(Duration::from_millis(500));
     Ok(())
 }
 

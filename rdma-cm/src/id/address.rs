@@ -1,11 +1,10 @@
 //! Addresses of an identifier: its own, the peer's, and the way between them.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use ibverbs_api::Gid;
 use rand_core::{OsRng, TryRngCore};
-use rxe_core::errno::{EIO, ENODEV};
+use rxe_core::errno::ENODEV;
 
 use super::{CmId, Phase, State};
 use crate::engine::CmPath;
@@ -13,7 +12,7 @@ use crate::error::{BindError, ResolveError};
 use crate::event_type::EventType;
 use crate::manager::{BoundPort, device_of};
 use crate::ports::Sharing;
-use crate::route::source_for;
+use crate::route::route_to;
 
 impl CmId {
     /// Binds it to an address of this host, or to all, and to a port; of port 0, to one that nobody
@@ -47,7 +46,7 @@ impl CmId {
     }
 
     fn take_port(&self, state: &mut State, address: SocketAddr) -> Result<(), BindError> {
-        let sharing = Sharing { reuse: state.options.reuse, only_v6: state.options.af_only };
+        let sharing = Sharing { reuse: state.options.reuse, only_v6: state.options.is_v6_alone() };
         let port = BoundPort::take(self.inner.space, address, sharing)?;
         state.local = Some(port.address());
         state.port = Some(port);
@@ -59,11 +58,12 @@ impl CmId {
     /// `0.0.0.0` or `::` is this host.
     ///
     /// [`EventType::AddrResolved`] comes, or [`EventType::AddrError`] with the reason as a negative
-    /// errno.
+    /// errno: no device has the source.
     ///
     /// # Errors
     ///
-    /// [`ResolveError`] when the source cannot be bound, or the identifier is past that.
+    /// [`ResolveError`] when the source cannot be bound, the identifier is past that, or the host
+    /// has no route, which is known at once.
     pub fn resolve_addr(
         &self,
         source: Option<SocketAddr>,
@@ -82,7 +82,9 @@ impl CmId {
             let (from, to) = (local.ip(), destination.ip());
             return Err(ResolveError::Families { from, to });
         }
-        let event = match self.resolve(&mut state, destination) {
+        let source = route_to(state.local, destination)
+            .map_err(|error| ResolveError::NoRoute { to: destination.ip(), error })?;
+        let event = match self.resolve(&mut state, source, destination) {
             Ok(()) => {
                 state.phase = Phase::AddrResolved;
                 self.event(EventType::AddrResolved)
@@ -94,12 +96,12 @@ impl CmId {
     }
 
     /// Does it; the error is an errno.
-    fn resolve(&self, state: &mut State, destination: SocketAddr) -> Result<(), i32> {
-        let bound = state.local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified());
-        let source = match bound {
-            Some(ip) => ip,
-            None => source_for(destination).map_err(|error| errno(&error))?,
-        };
+    fn resolve(
+        &self,
+        state: &mut State,
+        source: IpAddr,
+        destination: SocketAddr,
+    ) -> Result<(), i32> {
         let device = device_of(source).map_err(|error| match error {
             BindError::NoDevice(_) => ENODEV,
             error => error.errno(),
@@ -156,8 +158,4 @@ impl CmId {
 
 fn gid(ip: IpAddr) -> Gid {
     Gid::from_ip(ip)
-}
-
-fn errno(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap_or(EIO)
 }

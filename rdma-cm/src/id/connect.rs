@@ -152,37 +152,49 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// [`IdError`]; nothing was sent.
+    /// [`IdError`]. Where the identifier is in the wrong state, no queue pair is named or too many
+    /// READs are asked for, nothing has happened. Whatever else is wrong, the peer is refused for it
+    /// ([`RejReason::CONSUMER_DEFINED`]) and the queue pair goes to the error state, as in Linux: so
+    /// nobody waits.
     pub fn accept(&self, param: &ConnParam) -> Result<(), IdError> {
         let mut state = self.inner.state.lock();
         if state.phase != Phase::Asked {
             return Err(state.wrong());
         }
         let (device, connection) = state.connection()?;
-        if is_of_datagrams(self.inner.space) {
-            let (qpn, _) = named_qp(&state, param)?;
-            let answer = LookupAnswer {
-                status: SidrStatus::SUCCESS,
-                qpn,
-                qkey: QKey::new(UDP_QKEY),
-                ece: state.local_ece,
-                private_data: FixedBytes::new(&param.private_data)?,
-            };
-            answer_lookup(&device, connection, &answer)?;
-            state.connection = None;
-            state.phase = Phase::Connected;
-            return Ok(());
-        }
-        let asked = (state.plan.responder_resources, state.plan.initiator_depth);
-        let (served, under_way) = reads(&device, param, Some(asked))?;
         let (qpn, srq) = named_qp(&state, param)?;
-        (state.plan.responder_resources, state.plan.initiator_depth) = (served, under_way);
+        let accepted = if is_of_datagrams(self.inner.space) {
+            accept_lookup(&mut state, &device, connection, (qpn, param))
+        } else {
+            let asked = (state.plan.responder_resources, state.plan.initiator_depth);
+            let reads = reads(&device, param, Some(asked))?;
+            (state.plan.responder_resources, state.plan.initiator_depth) = reads;
+            self.accept_connection(&mut state, &device, connection, (qpn, srq, param))
+        };
+        accepted.inspect_err(|error| {
+            tracing::debug!(target: "rxe::cm", id = ?self, %error, "not accepted: refused");
+            state.fail_qp();
+            let reason = RejReason::CONSUMER_DEFINED;
+            // Where that cannot be said either, the peer has given up: it is told next.
+            if self.refuse(&mut state, &device, connection, (&[], reason)).is_ok() {
+                state.phase = Phase::Over;
+            }
+        })
+    }
+
+    fn accept_connection(
+        &self,
+        state: &mut State,
+        device: &CmDevice,
+        connection: CommId,
+        (qpn, srq, param): (Qpn, bool, &ConnParam),
+    ) -> Result<(), IdError> {
         let acceptance = AcceptParam {
             qpn,
             srq,
             starting_psn: state.plan.rq_psn,
-            responder_resources: served,
-            initiator_depth: under_way,
+            responder_resources: state.plan.responder_resources,
+            initiator_depth: state.plan.initiator_depth,
             flow_control: param.flow_control,
             rnr_retry_count: Bits::new(param.rnr_retry_count.min(RETRIES_MAX)),
             ece: state.local_ece,
@@ -228,44 +240,64 @@ impl CmId {
     pub fn reject(&self, private_data: &[u8], reason: RejReason) -> Result<(), IdError> {
         let mut state = self.inner.state.lock();
         let (device, connection) = state.connection()?;
-        if is_of_datagrams(self.inner.space) {
-            let mut answer = LookupAnswer::refusal(SidrStatus::REJECT);
-            answer.private_data = FixedBytes::new(private_data)?;
-            answer_lookup(&device, connection, &answer)?;
-            state.connection = None;
-        } else {
-            device
-                .with(|core, now| core.engine.reject(now, connection, reason, &[], private_data))?;
-        }
+        self.refuse(&mut state, &device, connection, (private_data, reason))?;
         state.phase = Phase::Over;
         Ok(())
     }
 
+    fn refuse(
+        &self,
+        state: &mut State,
+        device: &CmDevice,
+        connection: CommId,
+        (private_data, reason): (&[u8], RejReason),
+    ) -> Result<(), IdError> {
+        if is_of_datagrams(self.inner.space) {
+            let mut answer = LookupAnswer::refusal(SidrStatus::REJECT);
+            answer.private_data = FixedBytes::new(private_data)?;
+            answer_lookup(device, connection, &answer)?;
+            state.connection = None;
+            return Ok(());
+        }
+        device.with(|core, now| core.engine.reject(now, connection, reason, &[], private_data))?;
+        Ok(())
+    }
+
     /// Ends a connection, or agrees to its end (C: `rdma_disconnect`): the queue pair goes to the
-    /// error state. Once more is no error, nor is it where the device is gone.
+    /// error state. Once more is no error, nor is it where the device is gone, nor where there is no
+    /// connection yet: then nothing is sent, as in Linux.
     ///
     /// # Errors
     ///
-    /// [`IdError::State`] when there was no connection.
+    /// [`IdError::State`] when none was asked for.
     pub fn disconnect(&self) -> Result<(), IdError> {
+        self.part().map(drop)
+    }
+
+    /// Likewise; whether the end will be told of, or has been.
+    pub(crate) fn part(&self) -> Result<bool, IdError> {
         let state = self.inner.state.lock();
         if is_of_datagrams(self.inner.space) {
             return Err(state.wrong());
         }
         let Ok((device, connection)) = state.connection() else {
             return match state.phase {
-                Phase::Over | Phase::Removed => Ok(()),
+                Phase::Over | Phase::Removed => Ok(true),
                 _ => Err(state.wrong()),
             };
         };
         state.fail_qp();
-        device.with(|core, now| {
-            if core.engine.disconnect(now, connection, &[]).is_err() {
+        let parts = device.with(|core, now| {
+            core.engine.disconnect(now, connection, &[]).is_ok()
                 // Where neither means anything, it has ended already or is being made.
-                let _ = core.engine.agree(now, connection, &[]);
-            }
+                || core.engine.agree(now, connection, &[]).is_ok()
         });
-        Ok(())
+        Ok(parts || matches!(state.phase, Phase::Connected | Phase::Over))
+    }
+
+    /// The error that says in which state it is.
+    pub(crate) fn wrong(&self) -> IdError {
+        self.inner.state.lock().wrong()
     }
 
     /// Tells of an event of the queue pair: that a message came before the connection was there
@@ -294,6 +326,38 @@ fn named_qp(state: &State, param: &ConnParam) -> Result<(Qpn, bool), IdError> {
         Some(qp) => Ok((qp.qpn(), state.qp_has_srq.unwrap_or(param.srq))),
         None if param.qpn.get() > 1 => Ok((param.qpn, param.srq)),
         None => Err(IdError::NoQp),
+    }
+}
+
+/// Accepts a lookup.
+fn accept_lookup(
+    state: &mut State,
+    device: &CmDevice,
+    lookup: CommId,
+    (qpn, param): (Qpn, &ConnParam),
+) -> Result<(), IdError> {
+    let answer = LookupAnswer {
+        status: SidrStatus::SUCCESS,
+        qpn,
+        qkey: answered_qkey(state, param.qkey)?,
+        ece: state.local_ece,
+        private_data: FixedBytes::new(&param.private_data)?,
+    };
+    answer_lookup(device, lookup, &answer)?;
+    state.connection = None;
+    state.phase = Phase::Connected;
+    Ok(())
+}
+
+/// The queue key that a peer is told, which sends with it.
+fn answered_qkey(state: &State, asked: QKey) -> Result<QKey, IdError> {
+    // The program may have given its queue pair another one since.
+    let of_qp = state.qp.as_ref().and_then(|qp| qp.query().ok()).map(|attr| QKey::new(attr.qkey));
+    match (asked.get(), of_qp) {
+        (0, Some(have)) => Ok(have),
+        (0, None) => Ok(QKey::new(UDP_QKEY)),
+        (_, Some(have)) if have != asked => Err(IdError::OtherQKey { asked, have }),
+        _ => Ok(asked),
     }
 }
 

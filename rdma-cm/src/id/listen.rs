@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use ibverbs_api::Gid;
+use ibverbs_api::{Gid, RegisterServiceError};
 use rxe_wire::mad::cm::ServiceId;
 
 use super::connect::transport;
@@ -107,14 +107,23 @@ impl CmId {
         let on = match local.ip() {
             ip if !ip.is_unspecified() => ListenOn::Address(Gid::from_ip(ip)),
             IpAddr::V4(_) => ListenOn::Ipv4,
-            IpAddr::V6(_) if state.options.af_only => ListenOn::Ipv6,
+            IpAddr::V6(_) if state.options.is_v6_alone() => ListenOn::Ipv6,
             IpAddr::V6(_) => ListenOn::Any,
         };
         let services: Result<_, _> = served(&device, on)
             .into_iter()
             .map(|ip| Service::register(&device, service, ip))
             .collect();
-        let services = services?;
+        let services = services.map_err(|error| match error {
+            // As for those of one process: where all addresses are wanted, it is no single one that
+            // is in use.
+            BindError::Service(RegisterServiceError::Taken { .. })
+                if local.ip().is_unspecified() =>
+            {
+                BindError::TakenForAll(local)
+            }
+            error => error,
+        })?;
         let takes = if is_of_datagrams(self.inner.space) {
             ListenFor::Lookups
         } else if state.has_type {

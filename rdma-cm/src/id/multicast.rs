@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ibverbs_api::{Gid, MULTICAST_QPN, QKey};
+use ibverbs_api::{Gid, MULTICAST_QPN, QKey, QpType};
 use rxe_core::errno::ENODEV;
 
 use super::{CmId, Phase};
@@ -32,13 +32,18 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// [`IdError`]: there is no device, or the address is no group's.
+    /// [`IdError`], as in Linux: there is no device, the identifier is not bound to one or past the
+    /// resolution of an address, it is not of datagrams, or the address is no group's.
     pub fn join_multicast(&self, group: IpAddr, how: JoinState) -> Result<(), IdError> {
         let mut state = self.inner.state.lock();
-        if matches!(state.phase, Phase::Destroyed | Phase::Removed) {
+        let device = state.device.clone().ok_or(IdError::NoDevice)?;
+        if !matches!(state.phase, Phase::Bound | Phase::AddrResolved) {
             return Err(state.wrong());
         }
-        let device = state.device.clone().ok_or(IdError::NoDevice)?;
+        let qp_type = state.qp.as_ref().map_or(state.qp_type, |qp| qp.qp_type());
+        if qp_type != QpType::Ud {
+            return Err(IdError::NotDatagrams(qp_type));
+        }
         let gid = Gid::from_ip(group);
         if !gid.is_multicast() {
             return Err(IdError::NoGroup(group));
@@ -73,7 +78,8 @@ impl CmId {
         Ok(())
     }
 
-    /// Leaves a group (C: `rdma_leave_multicast`). Destroying the identifier leaves all.
+    /// Leaves a group (C: `rdma_leave_multicast`). Destroying the identifier leaves all. What was
+    /// joined twice is left twice; until then the queue pair stays.
     ///
     /// # Errors
     ///
@@ -83,7 +89,8 @@ impl CmId {
         let gid = Gid::from_ip(group);
         let index = state.groups.iter().position(|&(joined, _)| joined == gid);
         let (_, how) = state.groups.swap_remove(index.ok_or(IdError::NoGroup(group))?);
-        if let (Some(qp), JoinState::FullMember) = (&state.qp, how) {
+        let is_member = state.groups.contains(&(gid, JoinState::FullMember));
+        if let (Some(qp), JoinState::FullMember, false) = (&state.qp, how, is_member) {
             qp.detach_multicast(gid)?;
         }
         Ok(())

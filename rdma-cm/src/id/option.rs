@@ -5,6 +5,7 @@ use rxe_wire::mad::cm::TimeoutExponent;
 use super::{CmId, Phase};
 use crate::address::{MAX_CM_RETRIES, PACKET_LIFETIME, RESPONSE_TIMEOUT, is_of_datagrams};
 use crate::error::OptionError;
+use crate::manager::is_v6_alone;
 
 /// What an option is of (C: `RDMA_OPTION_ID`, `RDMA_OPTION_IB`; the values are the same).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -33,7 +34,8 @@ const RNR_TIMER_MAX: u8 = 31;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Options {
     pub(super) reuse: bool,
-    pub(super) af_only: bool,
+    /// Only what the program has said.
+    pub(super) af_only: Option<bool>,
     pub(super) tos: u8,
     pub(super) ack_timeout: Option<u8>,
     pub(super) min_rnr_timer: u8,
@@ -45,7 +47,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             reuse: false,
-            af_only: false,
+            af_only: None,
             tos: 0,
             ack_timeout: None,
             min_rnr_timer: 0,
@@ -62,6 +64,28 @@ impl Options {
             Some(timeout) => TimeoutExponent::new(timeout.saturating_sub(1)),
             None => PACKET_LIFETIME,
         }
+    }
+
+    /// Whether all IPv6 addresses are not all IPv4 addresses too.
+    pub(super) fn is_v6_alone(&self) -> bool {
+        self.af_only.unwrap_or_else(is_v6_alone)
+    }
+
+    fn set_reuse(&mut self, phase: Phase, reuse: bool) -> Result<(), OptionError> {
+        // As Linux: whoever is bound may begin to share, but not end it.
+        if phase != Phase::Idle && (!reuse || phase == Phase::Listening) {
+            return Err(OptionError::State(phase.name()));
+        }
+        self.reuse = reuse;
+        Ok(())
+    }
+
+    fn set_af_only(&mut self, phase: Phase, only: bool) -> Result<(), OptionError> {
+        if !matches!(phase, Phase::Idle | Phase::Bound) {
+            return Err(OptionError::State(phase.name()));
+        }
+        self.af_only = Some(only);
+        Ok(())
     }
 
     /// The ACK timeout of queue pairs, if it was set.
@@ -93,23 +117,15 @@ impl CmId {
         };
         let mut state = self.inner.state.lock();
         let (phase, options) = (state.phase, &mut state.options);
-        let too_late = Err(OptionError::State(phase.name()));
         match (level, name) {
             (OptionLevel::Id, TOS) => options.tos = byte()?,
             (OptionLevel::Id, REUSEADDR) => {
                 let reuse = flag()?;
-                // As Linux: whoever is bound may begin to share, but not end it.
-                if phase != Phase::Idle && (!reuse || phase == Phase::Listening) {
-                    return too_late;
-                }
-                options.reuse = reuse;
+                options.set_reuse(phase, reuse)?;
             }
             (OptionLevel::Id, AFONLY) => {
                 let only = flag()?;
-                if !matches!(phase, Phase::Idle | Phase::Bound) {
-                    return too_late;
-                }
-                options.af_only = only;
+                options.set_af_only(phase, only)?;
             }
             (OptionLevel::Id, ACK_TIMEOUT) => {
                 let timeout = byte()?;
@@ -128,13 +144,26 @@ impl CmId {
     }
 
     /// Lets others bind the same address, if they let us too (C: `rdma_set_reuseaddr`).
-    pub fn set_reuse_addr(&self, reuse: bool) {
-        self.inner.state.lock().options.reuse = reuse;
+    ///
+    /// # Errors
+    ///
+    /// [`OptionError::State`]: a listener does not begin to share, and who is bound does not end it.
+    pub fn set_reuse_addr(&self, reuse: bool) -> Result<(), OptionError> {
+        let mut state = self.inner.state.lock();
+        let phase = state.phase;
+        state.options.set_reuse(phase, reuse)
     }
 
     /// Keeps a listener for all IPv6 addresses from being one for IPv4 too (C: `rdma_set_afonly`).
-    pub fn set_af_only(&self, only: bool) {
-        self.inner.state.lock().options.af_only = only;
+    /// Where it is not called, the host decides (`net.ipv6.bindv6only`).
+    ///
+    /// # Errors
+    ///
+    /// [`OptionError::State`] when it listens already, or is past that.
+    pub fn set_af_only(&self, only: bool) -> Result<(), OptionError> {
+        let mut state = self.inner.state.lock();
+        let phase = state.phase;
+        state.options.set_af_only(phase, only)
     }
 
     /// Sets the traffic class of what is sent (C: `rdma_set_service_type`).

@@ -538,6 +538,12 @@ impl Runner {
         });
     }
 
+    /// Whether the link of a local address is open.
+    pub fn has_link(&self, gid: Gid) -> bool {
+        let is_open = |core: &mut Core, _| core.links.iter().any(|opened| opened.gid == gid);
+        self.with_core(is_open).unwrap_or(false)
+    }
+
     fn open_link(self: &Arc<Self>, core: &mut Core, entry: &GidEntry) -> Result<(), OpenLinkError> {
         let gid = entry.gid;
         if core.links.iter().any(|opened| opened.gid == gid) {

@@ -13,7 +13,8 @@ use rxe_wire::mad::cm::ServiceId;
 use super::gsi::{self, Claim};
 use super::inbox::{Inbox, NameProbe};
 use super::letter::{Answer, PacketLetter};
-use super::registry::{DeviceMark, Slot, gsi_slot, reader};
+use super::registry::{DeviceMark, Slot, gsi_slot, gsi_slots, reader};
+use super::steward::Steward;
 use super::{name, service, steward};
 use crate::udp::probe::{self, Probe};
 
@@ -29,6 +30,7 @@ pub(crate) struct Detour {
     slot: u8,
     device: DeviceMark,
     inbox: Arc<Inbox>,
+    steward: Arc<Steward>,
     letter: PacketLetter,
     /// Where the letter goes, and a local address that its packets were for.
     to: (u8, Gid),
@@ -68,6 +70,7 @@ impl Detour {
             slot: slot.number(),
             device,
             inbox: slot.inbox(),
+            steward: slot.steward(),
             letter: PacketLetter::default(),
             to: (0, Gid::ZERO),
             sent: 0,
@@ -125,6 +128,10 @@ impl Detour {
         let claimed = match gsi::claim(bytes) {
             Claim::Slot(slot) => self.pass_to_slot(now, slot, path, bytes),
             Claim::Service(id) => self.pass_to_service(id, path, bytes),
+            Claim::Everybody => {
+                self.pass_to_all(now, path, bytes);
+                Passed::ToNobody
+            }
             Claim::Nobody => Passed::ToNobody,
         };
         match claimed {
@@ -160,15 +167,23 @@ impl Detour {
         Passed::ToNobody
     }
 
-    /// Sends a packet at once; false when nobody has the name.
-    fn send_one(&mut self, to: io::Result<SocketAddrUnix>, path: &Path, bytes: &[u8]) -> bool {
-        let mut letter = PacketLetter::default();
-        if self.sent >= LETTERS_MAX || !letter.push(path, bytes) {
-            self.counters.lost += 1;
-            return true;
+    /// Gives a packet to all QP1s but the one that it is for if nobody claims it.
+    fn pass_to_all(&mut self, now: Instant, path: &Path, bytes: &[u8]) {
+        let first = gsi_slot(self.slot, self.device);
+        for slot in gsi_slots().into_iter().filter(|&slot| Some(slot) != first) {
+            self.hand_over(slot, path, bytes);
         }
-        self.sent += 1;
-        match to.and_then(|to| self.inbox.send(&to, letter.bytes())) {
+        for slot in 1..=254 {
+            // What a slot without a QP1 gets, it drops.
+            if reader(slot).is_none() && self.is_taken(now, slot) {
+                self.send_one(name::of_slot(slot), path, bytes);
+            }
+        }
+    }
+
+    /// Sends a packet, at once where there is room; false when nobody has the name.
+    fn send_one(&mut self, to: io::Result<SocketAddrUnix>, path: &Path, bytes: &[u8]) -> bool {
+        match to.and_then(|to| self.send_or_keep(&to, path, bytes)) {
             Ok(()) => self.counters.forwarded += 1,
             Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED) => return false,
             Err(error) => {
@@ -177,6 +192,19 @@ impl Detour {
             }
         }
         true
+    }
+
+    fn send_or_keep(&mut self, to: &SocketAddrUnix, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut letter = PacketLetter::default();
+        let may_send = self.sent < LETTERS_MAX && !self.steward.has_waiting(to);
+        if may_send && letter.push(path, bytes) {
+            self.sent += 1;
+            match self.inbox.send(to, letter.bytes()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                other => return other,
+            }
+        }
+        self.steward.keep(to, path, bytes)
     }
 
     /// Whether another process has the slot.

@@ -3,10 +3,11 @@
 //! All of QP1 have the same number, so the kernel gives their packets to any process on the
 //! address. Who they are for is in the message of connection management that they carry: a request
 //! is for whoever serves its service id; all else names the receiver's communication id, whose top
-//! byte is the slot of the shard that has the QP1.
+//! byte is the slot of the shard that has the QP1; but for the REJ of a requester that gives up
+//! before it has heard that id.
 
 use rxe_wire::mad::Mad;
-use rxe_wire::mad::cm::{CmMessage, CommId, ServiceId};
+use rxe_wire::mad::cm::{CmMessage, CommId, RejReason, ServiceId};
 use rxe_wire::{Packet, Qpn};
 
 /// Who a packet to QP1 is for.
@@ -16,6 +17,8 @@ pub(crate) enum Claim {
     Slot(u8),
     /// Whoever serves this service.
     Service(ServiceId),
+    /// Whoever has what it is about: only they know.
+    Everybody,
     /// Whoever got it.
     Nobody,
 }
@@ -26,6 +29,12 @@ pub(crate) fn claim(bytes: &[u8]) -> Claim {
         Some(CmMessage::Req(message)) => Claim::Service(message.service_id),
         Some(CmMessage::SidrReq(message)) => Claim::Service(message.service_id),
         Some(CmMessage::Mra(message)) => of(message.remote_comm_id),
+        // A requester that gives up before it has heard our id names its own alone.
+        Some(CmMessage::Rej(message))
+            if message.remote_comm_id == CommId(0) && message.reason == RejReason::TIMEOUT =>
+        {
+            Claim::Everybody
+        }
         Some(CmMessage::Rej(message)) => of(message.remote_comm_id),
         Some(CmMessage::Rep(message)) => of(message.remote_comm_id),
         Some(CmMessage::Rtu(message)) => of(message.remote_comm_id),
@@ -110,6 +119,12 @@ mod tests {
     fn what_says_nothing_is_for_whoever_got_it() {
         let nobody = CmMessage::Rej(Rej { local_comm_id: CommId(1 << 24), ..Rej::default() });
         assert_eq!(claim(&packet(1, nobody)), Claim::Nobody, "a refusal of what was not read");
+        let gives_up = CmMessage::Rej(Rej {
+            local_comm_id: CommId(1 << 24),
+            reason: RejReason::TIMEOUT,
+            ..Rej::default()
+        });
+        assert_eq!(claim(&packet(1, gives_up)), Claim::Everybody, "one of them has the request");
         let mut other_class = packet(1, CmMessage::Rtu(Rtu::default()));
         other_class[21] = 0x04;
         assert_eq!(claim(&other_class), Claim::Nobody);

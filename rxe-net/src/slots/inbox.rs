@@ -8,7 +8,7 @@ use rustix::cmsg_space;
 use rustix::net::sockopt::set_socket_passcred;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, bind, connect, recvmsg, sendto, socket_with,
+    SocketFlags, SocketType, bind, connect, recvmsg, send, sendto, socket_with,
 };
 use rustix::process::{geteuid, getuid};
 
@@ -92,6 +92,43 @@ impl Inbox {
 }
 
 impl AsFd for Inbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A way to one inbox. It is writable when there is room for a letter there, or nobody any more.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// Declared before the descriptor, so that it is dropped before.
+    _tracked: Tracked,
+    socket: OwnedFd,
+}
+
+impl Line {
+    /// One to the inbox of this name.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNREFUSED` when nobody has the name; otherwise that of the system call.
+    pub(crate) fn connect(to: &SocketAddrUnix) -> io::Result<Self> {
+        let socket = socket()?;
+        connect(&socket, to)?;
+        Ok(Self { _tracked: Tracked::new(&socket), socket })
+    }
+
+    /// Sends a letter, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNREFUSED` when nobody reads there any more, `EAGAIN` when there is no room.
+    pub(crate) fn send(&self, letter: &[u8]) -> io::Result<()> {
+        send(&self.socket, letter, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+}
+
+impl AsFd for Line {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -119,6 +119,11 @@ impl Slot {
         self.inbox.clone()
     }
 
+    /// What keeps letters that find no room.
+    pub(super) fn steward(&self) -> Arc<Steward> {
+        self.steward.clone()
+    }
+
     /// Says who takes what comes for the slot.
     pub(crate) fn publish(&self, reader: Weak<dyn Reader>) {
         OWN.get().readers.write().insert(self.number, reader);
@@ -164,6 +169,11 @@ pub(crate) fn gsi_slot(slot: u8, device: DeviceMark) -> Option<u8> {
     let own = gsi.iter().find(|(number, _)| *number == slot);
     let own = own.or_else(|| gsi.iter().find(|(_, mark)| *mark == device)).or_else(|| gsi.first());
     own.map(|(number, _)| *number)
+}
+
+/// The slots of this process whose shards have a QP1.
+pub(crate) fn gsi_slots() -> Vec<u8> {
+    OWN.get().gsi.lock().iter().map(|(number, _)| *number).collect()
 }
 
 /// The slots of other processes in this network namespace, of any user.

@@ -16,10 +16,13 @@ use gid_table::Gid;
 use parking_lot::Mutex;
 use rand_core::{OsRng, TryRngCore};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::net::SocketAddrUnix;
+use rxe_core::path::Path;
 
 use super::fork::{PerProcess, Tracked};
-use super::inbox::{Inbox, Received};
+use super::inbox::{Inbox, Line, Received};
 use super::letter::{Answer, Letter, MAX_LETTER};
+use super::outbox::Outbox;
 use super::registry::{foreign_slots, reader};
 use super::survey::Survey;
 use crate::sys::thread::spawn_deaf;
@@ -54,7 +57,12 @@ pub(crate) fn of_this_process() -> io::Result<Arc<Steward>> {
         return Ok(steward.clone());
     }
     let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    let steward = Steward { _tracked: Tracked::new(&waker), waker, state: Mutex::default() };
+    let steward = Steward {
+        _tracked: Tracked::new(&waker),
+        waker,
+        state: Mutex::default(),
+        outbox: Mutex::default(),
+    };
     let steward = Arc::new(steward);
     let thread = steward.clone();
     spawn_deaf(Builder::new().name("urxe-slots".into()), move || thread.run())?;
@@ -102,6 +110,8 @@ pub(crate) struct Steward {
     _tracked: Tracked,
     waker: OwnedFd,
     state: Mutex<State>,
+    /// Taken by itself.
+    outbox: Mutex<Outbox>,
 }
 
 #[derive(Debug, Default)]
@@ -158,6 +168,23 @@ impl Steward {
         state.inboxes.iter().find(|(slot, _)| slots.contains(slot)).cloned()
     }
 
+    /// Whether packets wait for a name: what is sent there now would arrive before them.
+    pub(super) fn has_waiting(&self, to: &SocketAddrUnix) -> bool {
+        self.outbox.lock().has_any_for(to)
+    }
+
+    /// Keeps a packet until there is room for it in the inbox of this name.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNREFUSED` when nobody has the name, `ENOBUFS` when as much waits as may.
+    pub(super) fn keep(&self, to: &SocketAddrUnix, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        if self.outbox.lock().keep(to, path, bytes)? {
+            self.wake();
+        }
+        Ok(())
+    }
+
     fn wake(&self) {
         // It can only fail when 2^64 - 2 notifications wait, which is as good as one more.
         let _ = rustix::io::write(&self.waker, &1_u64.to_ne_bytes());
@@ -206,7 +233,8 @@ impl Steward {
         loop {
             let (inboxes, due) = self.inboxes_and_due();
             let end = running.as_ref().map_or(due, |running| Some(running.deadline));
-            match self.wait(&inboxes, end) {
+            let lines = self.outbox.lock().lines();
+            match self.wait(&inboxes, &lines, end) {
                 Ok(()) => is_blind = false,
                 Err(error) => {
                     if !is_blind {
@@ -228,6 +256,9 @@ impl Steward {
                 });
             }
             drop(inboxes);
+            if !lines.is_empty() {
+                self.outbox.lock().send();
+            }
             running = match running {
                 Some(running) => self.go_on(running),
                 None => self.start_what_is_due(),
@@ -241,12 +272,19 @@ impl Steward {
         (state.inboxes.clone(), state.plans.values().filter_map(|plan| plan.due).min())
     }
 
-    /// Waits for a letter, until `end`, or for a call of [`Self::wake`].
-    fn wait(&self, inboxes: &[(u8, Arc<Inbox>)], end: Option<Instant>) -> io::Result<()> {
-        let mut waited: Vec<_> = std::iter::once(self.waker.as_fd())
+    /// Waits for a letter, for room on a line, until `end`, or for a call of [`Self::wake`].
+    fn wait(
+        &self,
+        inboxes: &[(u8, Arc<Inbox>)],
+        lines: &[Arc<Line>],
+        end: Option<Instant>,
+    ) -> io::Result<()> {
+        let read = std::iter::once(self.waker.as_fd())
             .chain(inboxes.iter().map(|(_, inbox)| inbox.as_fd()))
-            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-            .collect();
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let written =
+            lines.iter().map(|line| PollFd::from_borrowed_fd(line.as_fd(), PollFlags::OUT));
+        let mut waited: Vec<_> = read.chain(written).collect();
         let left = end.map(|end| {
             let left = end.saturating_duration_since(Instant::now());
             Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() }

@@ -20,7 +20,7 @@ pub(crate) use address::{Format, resolve, resolve_pair, wildcard};
 pub(crate) use error::CmError;
 pub(crate) use inbox::HEAD;
 pub(crate) use node::{Expected, Messages, Node, pattern};
-pub(crate) use options::{AT_ONCE, connections, port_space};
+pub(crate) use options::{connections, port_space};
 pub(crate) use path::Path;
 pub(crate) use queue::{Queue, work_failed};
 pub(crate) use told::Told;

@@ -4,11 +4,6 @@ use std::ops::RangeInclusive;
 
 use rdma_cm::PortSpace;
 
-/// Connections that are being made, or ended, at once. More would not be faster: where both programs are
-/// on one host, what comes to the wrong one of them is passed on through a queue of ten messages, and
-/// what is lost there is sent again after seconds.
-pub(crate) const AT_ONCE: usize = 4;
-
 /// Connections at most: each has a queue pair and two descriptors.
 pub(crate) const fn connections() -> RangeInclusive<i64> {
     1..=10_000

@@ -4,7 +4,7 @@ use ibverbs_api::QpType;
 use rdma_cm::{CmId, ConnParam, EventChannel, EventType, RejReason};
 
 use super::args::Args;
-use crate::cm::{AT_ONCE, CmError, Node, Told};
+use crate::cm::{CmError, Node, Told};
 
 /// What a connection of `ucmatose` asks for: nothing that is missing at the peer is waited for, since all
 /// receives are posted before.
@@ -19,8 +19,7 @@ pub(super) fn connect_all(
     mut start: impl FnMut() -> Result<(), CmError>,
 ) -> Result<Vec<Node>, CmError> {
     let count = args.connections as usize;
-    let mut to_start = 0..count;
-    to_start.by_ref().take(AT_ONCE).try_for_each(|_| start())?;
+    (0..count).try_for_each(|_| start())?;
     let (mut nodes, mut established) = (Vec::new(), 0);
     while established < count {
         let told = Told::next(events)?;
@@ -41,10 +40,7 @@ pub(super) fn connect_all(
                 nodes.push(Node::new(id.clone(), QpType::Rc, args.messages())?);
                 id.accept(&conn_param())?;
             }
-            EventType::Established => {
-                established += 1;
-                to_start.next().map_or(Ok(()), |_| start())?;
-            }
+            EventType::Established => established += 1,
             _ => return Err(told.unexpected(EventType::Established)),
         }
     }
@@ -81,8 +77,7 @@ pub(super) fn wait_for_ends(
     count: usize,
     to_end: &[Node],
 ) -> Result<(), CmError> {
-    let mut to_end = to_end.iter();
-    to_end.by_ref().take(AT_ONCE).try_for_each(|node| node.id.disconnect())?;
+    to_end.iter().try_for_each(|node| node.id.disconnect())?;
     let mut ended = 0;
     while ended < count {
         let told = Told::next(events)?;
@@ -90,7 +85,6 @@ pub(super) fn wait_for_ends(
             EventType::Disconnected => {
                 told.id.disconnect()?;
                 ended += 1;
-                to_end.next().map_or(Ok(()), |node| node.id.disconnect())?;
             }
             EventType::TimewaitExit => {}
             _ => return Err(told.unexpected(EventType::Disconnected)),

@@ -6,7 +6,7 @@ use ibverbs_api::Qpn;
 use rdma_cm::{CmId, ConnParam, EventChannel, EventParam, EventType, RejReason};
 
 use super::args::Args;
-use crate::cm::{AT_ONCE, CmError, Path, Told};
+use crate::cm::{CmError, Path, Told};
 
 /// Takes events until each of our queue pairs has found one of the server's; each begins by `start`.
 pub(super) fn find_all(
@@ -15,8 +15,7 @@ pub(super) fn find_all(
     mut start: impl FnMut() -> Result<(), CmError>,
 ) -> Result<Vec<Path>, CmError> {
     let count = args.connections as usize;
-    let mut to_start = 0..count;
-    to_start.by_ref().take(AT_ONCE).try_for_each(|_| start())?;
+    (0..count).try_for_each(|_| start())?;
     let (mut paths, mut found) = (Vec::<Path>::new(), 0);
     while found < count {
         let told = Told::next(events)?;
@@ -37,7 +36,6 @@ pub(super) fn find_all(
                     path.set_peer(&there.av, there.qpn, there.qkey)?;
                 }
                 found += 1;
-                to_start.next().map_or(Ok(()), |_| start())?;
             }
             _ => return Err(told.unexpected(EventType::Established)),
         }
