@@ -1,11 +1,13 @@
 //! `urxe dump`: what is in a capture, one line a packet, with every header and every iCRC checked.
 //!
 //! A capture is read record by record ([`capture`]), each is taken apart ([`decode`]) and written
-//! as text ([`text`]) or JSON ([`json`]); [`summary`] counts. Nothing in a capture makes it stop
+//! as text ([`text`]) or JSON ([`json`]), or the messages of connection management are put together
+//! ([`conversations`]); [`summary`] counts. Nothing in a capture makes it stop
 //! but the end of the file: what is not RoCE, not whole or not well-formed is told.
 
 mod capture;
 mod cm_json;
+mod conversations;
 mod decode;
 mod json;
 mod names;
@@ -20,6 +22,7 @@ use std::process::ExitCode;
 use thiserror::Error;
 
 use capture::{Capture, CaptureError, Record};
+use conversations::Conversations;
 use summary::Summary;
 
 /// The exit status when an iCRC is bad.
@@ -37,6 +40,10 @@ pub(crate) struct Args {
     /// Write one JSON object a line, with every field.
     #[arg(long)]
     json: bool,
+    /// Show the conversations of connection management instead of the packets: for each who connects
+    /// to whom, its messages with their times, and what came of it.
+    #[arg(long, conflicts_with = "verbose")]
+    cm: bool,
     /// Show Ethernet addresses and the whole IP and UDP headers too.
     #[arg(short, long)]
     verbose: bool,
@@ -75,13 +82,19 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 /// Writes every packet and the summary. The summary is written also when the file breaks off.
 fn dump(args: &Args, out: &mut impl Write, summary: &mut Summary) -> Result<(), DumpError> {
     let mut capture = Capture::new(open(&args.file)?)?;
+    let mut conversations = Conversations::default();
     let end = loop {
         match capture.next() {
-            Ok(Some(record)) => show(args, &record, out, summary)?,
+            Ok(Some(record)) => show(args, &record, out, summary, &mut conversations)?,
             Ok(None) => break Ok(()),
             Err(error) => break Err(error.into()),
         }
     };
+    if args.json {
+        conversations.write_json(out)?;
+    } else {
+        conversations.write_text(out)?;
+    }
     if args.json {
         json::write_summary(summary, out)?;
     } else {
@@ -103,10 +116,14 @@ fn show(
     record: &Record,
     out: &mut impl Write,
     summary: &mut Summary,
+    conversations: &mut Conversations,
 ) -> io::Result<()> {
     let content = decode::decode(record);
     summary.count(&content);
-    if args.json {
+    if args.cm {
+        conversations.take(record, &content);
+        Ok(())
+    } else if args.json {
         json::write_record(record, &content, out)
     } else {
         text::write_record(record, &content, args.verbose, out)

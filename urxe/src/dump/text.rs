@@ -49,7 +49,7 @@ pub(super) fn write_record(
 }
 
 /// Time of day in UTC, in microseconds.
-fn time_of_day(time: Option<Duration>) -> String {
+pub(super) fn time_of_day(time: Option<Duration>) -> String {
     let Some(time) = time else { return "-".to_string() };
     let seconds = time.as_secs() % SECONDS_PER_DAY;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);

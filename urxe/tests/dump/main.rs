@@ -4,6 +4,7 @@
 // A test may unwrap in its helpers too.
 #![allow(clippy::unwrap_used)]
 
+mod conversations;
 mod damage;
 mod foreign;
 mod formats;
