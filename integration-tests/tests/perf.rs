@@ -147,7 +147,8 @@ fn limits_and_a_drawing() {
         let _ = std::fs::remove_file(&file);
         let drawing = drawing.unwrap();
         assert!(drawing.starts_with("<svg") && drawing.contains("RC WRITE"), "{drawing}");
-        assert!(drawing.contains("Latency") && drawing.contains("GB/s"), "{drawing}");
+        assert!(drawing.contains("Latency, median") && drawing.contains("GB/s"), "{drawing}");
+        assert!(drawing.contains("how many messages took how long"), "{drawing}");
         let rows = results(&finished, &options);
         let names = |row: &Value| -> Vec<String> {
             let limits = row["limits"].as_array().unwrap();
@@ -161,6 +162,22 @@ fn limits_and_a_drawing() {
         assert_eq!((names(&rows[0]).len(), names(&rows[1]).len()), (3, 1), "{rows:?}");
         let value: Value = serde_json::from_str(&finished.stdout).unwrap();
         assert_eq!(value["machine"].as_array().unwrap().len(), 2);
+    });
+}
+
+/// Connected queue pairs that nobody uses wake nobody, in either process.
+#[test]
+fn idle_queue_pairs_cost_nothing() {
+    with_namespaces("idle_queue_pairs_cost_nothing", || {
+        let joined = Joined::new(VethOptions::default()).unwrap();
+        let options = "write_bw -q 20 -n 20 -s 5000 --idle 2 --json";
+        let row = &results(&together(&joined, options), options)[0];
+        for end in ["own", "peer"] {
+            let (wakings, processor) =
+                (row["idle"][end]["wake_ups"].as_u64(), row["idle"][end]["processor"].as_f64());
+            // The host may change meanwhile. One timer of a millisecond would be two thousand.
+            assert!(wakings.unwrap() < 20 && processor.unwrap() < 0.1, "{row}");
+        }
     });
 }
 

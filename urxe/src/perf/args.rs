@@ -96,6 +96,9 @@ pub(crate) struct Args {
     /// The end that is written to or read from does not poll, as perftest's does not.
     #[arg(long)]
     idle_peer: bool,
+    /// Leave the connected queue pairs alone for SECONDS after each measurement, and tell what woke up.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, hide_default_value = true)]
+    idle: f64,
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the port's].
     #[arg(short, long, value_name = "BYTES")]
     mtu: Option<u32>,
@@ -130,7 +133,10 @@ pub(crate) struct Args {
     /// Write the results as one JSON object.
     #[arg(long)]
     json: bool,
-    /// Draw the results, by the size of messages: an SVG file.
+    /// Show of each latency how many messages took how long; JSON always has that.
+    #[arg(short = 'H', long, conflicts_with_all = ["server", "table"])]
+    histogram: bool,
+    /// Draw the results by the size of messages, and how long messages took: an SVG file.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "table"])]
     svg: Option<PathBuf>,
 }
@@ -191,6 +197,7 @@ pub(super) struct Client {
     pub has_limits: bool,
     pub namespace: Option<PathBuf>,
     pub json: bool,
+    pub has_histograms: bool,
     pub svg: Option<PathBuf>,
 }
 
@@ -243,6 +250,7 @@ impl Args {
             has_limits: self.limits,
             namespace: self.netns.clone(),
             json: self.json,
+            has_histograms: self.histogram,
             svg: self.svg.clone(),
         };
         Ok(if self.table { Mode::Table(client) } else { Mode::Client(client) })
@@ -305,6 +313,7 @@ impl Args {
             is_both_ways: self.bidirectional,
             has_events: self.events,
             is_peer_idle: self.idle_peer,
+            idle: self.idle,
         }
     }
 }
@@ -330,6 +339,7 @@ pub(super) fn default_load(operation: Operation, kind: Kind, size: u32) -> Load 
         is_both_ways: false,
         has_events: false,
         is_peer_idle: false,
+        idle: 0.0,
     }
 }
 
@@ -417,6 +427,7 @@ mod tests {
         assert_eq!((load.pairs, load.threads, load.depth, load.receives), (4, 2, 8, 9));
         assert_eq!((load.list, load.moderation, load.inline, load.outstanding), (2, 3, 10, 5));
         assert_eq!((load.amount, load.size), (Amount::Messages(5), 4096));
+        assert_eq!((load.idle, loads(&["send_lat", "--idle", "0.5"])[0].idle), (0.0, 0.5));
     }
 
     #[test]
@@ -435,6 +446,7 @@ mod tests {
         assert!(refused(&["read_bw", "-c", "UC"]).contains("UC has no READ"));
         assert!(refused(&["send_lat", "-q", "2"]).contains("leave out -q"));
         assert!(refused(&["send_bw", "-m", "1000"]).contains("path MTU"));
+        assert!(refused(&["send_bw", "--idle", "1e9"]).contains("--idle"));
         for wrong in [&["-s", "0"][..], &["-s", "9M"], &["x_bw"], &["-a", "-s", "1"]] {
             let arguments = ["perf"].iter().chain(wrong);
             assert!(Cli::try_parse_from(arguments).is_err(), "{wrong:?}");

@@ -15,7 +15,7 @@ use super::load::Load;
 use super::report::Figures;
 
 /// The version of these messages.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// Bytes of a line at most: the queue pairs of an end take some 80 each.
 const LINE_MAX: u64 = 1 << 20;
 /// How long the other end may take for a step that is none of measuring.

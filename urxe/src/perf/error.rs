@@ -73,6 +73,8 @@ pub(super) enum PerfError {
     Missing { sent: u64, received: u64 },
     #[error("cannot measure what sockets carry: {0}")]
     Limit(#[source] io::Error),
+    #[error("cannot count what wakes up: {0}")]
+    Idle(#[source] io::Error),
     #[error("cannot draw {file}: {why}")]
     Plot { file: String, why: String },
     #[error("a thread of the measurement panicked")]

@@ -112,9 +112,11 @@ impl Histogram {
             .iter()
             .map(|&percent| (format!("p{percent}_us"), self.percentile(percent).into()))
             .collect();
+        let classes: Vec<_> =
+            self.classes().iter().map(|class| (class.from, class.count)).collect();
         let mut value = json!({
             "count": self.count, "min_us": self.min(), "mean_us": self.mean(), "max_us": self.max(),
-            "histogram": self.classes(),
+            "histogram": classes,
         });
         if let Some(object) = value.as_object_mut() {
             object.extend(percentiles);
@@ -122,18 +124,32 @@ impl Histogram {
         value
     }
 
-    /// Coarser classes, eight an octave: the first time in microseconds, and how many there are.
-    pub(super) fn classes(&self) -> Vec<(f64, u64)> {
-        let mut classes: Vec<(f64, u64)> = Vec::new();
+    /// Coarser classes, eight an octave, without those that nothing fell into.
+    pub(super) fn classes(&self) -> Vec<Class> {
         let width = (PER_OCTAVE / 8) as usize;
-        for (index, chunk) in self.counts.chunks(width).enumerate() {
-            let count = chunk.iter().sum();
-            if count > 0 {
-                classes.push((micros(start(index * width) as f64), count));
-            }
-        }
-        classes
+        let chunks = self.counts.chunks(width).enumerate();
+        let classes = chunks.map(|(index, chunk)| Class {
+            from: micros(start(index * width) as f64),
+            to: micros(start((index + 1) * width) as f64),
+            count: chunk.iter().sum(),
+        });
+        classes.filter(|class| class.count > 0).collect()
     }
+
+    /// Which part of them are so many.
+    pub(super) fn share(&self, count: u64) -> f64 {
+        count as f64 / self.count.max(1) as f64
+    }
+}
+
+/// How many messages took at least one time, and less than another.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Class {
+    /// Microseconds.
+    pub(super) from: f64,
+    /// Microseconds.
+    pub(super) to: f64,
+    pub(super) count: u64,
 }
 
 fn micros(nanos: f64) -> f64 {
@@ -157,7 +173,10 @@ mod tests {
         let mut twice = times.clone();
         twice.add(&times);
         assert_eq!((twice.count, twice.percentile(90.0)), (200, 0.09));
-        assert_eq!(twice.classes().iter().map(|class| class.1).sum::<u64>(), 200);
+        assert_eq!(twice.classes().iter().map(|class| class.count).sum::<u64>(), 200);
+        // Those of less than 128 ns are 16 ns wide each.
+        let first = Class { from: 0.0, to: 0.016, count: 30 };
+        assert_eq!((twice.classes()[0], twice.share(first.count)), (first, 0.15));
     }
 
     #[test]

@@ -178,6 +178,8 @@ pub(super) struct Load {
     pub has_events: bool,
     /// The end that is written to or read from has no thread that polls: the device serves it.
     pub is_peer_idle: bool,
+    /// Seconds that all is left alone afterwards, while it is counted what wakes up.
+    pub idle: f64,
 }
 
 /// What cannot be measured.
@@ -273,6 +275,7 @@ impl Load {
         for (what, value, least, most) in [
             ("bytes of a message (-s)", whole(self.size), 1.0, whole(MAX_SIZE)),
             ("seconds (-D)", seconds, 0.01, MAX_SECONDS),
+            ("seconds of idling (--idle)", self.idle, 0.0, MAX_SECONDS),
             ("messages (-n)", messages as f64, 1.0, 1e12),
             ("queue pairs (-q)", whole(self.pairs), 1.0, whole(MAX_PAIRS)),
             ("threads (--threads)", whole(self.threads), 1.0, whole(MAX_THREADS)),
@@ -316,6 +319,7 @@ pub(super) mod tests {
             is_both_ways: false,
             has_events: false,
             is_peer_idle: false,
+            idle: 0.0,
         }
     }
 
@@ -323,7 +327,7 @@ pub(super) mod tests {
     fn what_a_peer_asks_for_is_bounded() {
         let good = small(Kind::Bandwidth, Operation::Send, Service::Rc);
         assert_eq!(good.check(), Ok(()));
-        let bad: [fn(&mut Load); 14] = [
+        let bad: [fn(&mut Load); 15] = [
             |l| l.size = 0,
             |l| l.size = MAX_SIZE + 1,
             |l| l.amount = Amount::Seconds(f64::NAN),
@@ -338,6 +342,7 @@ pub(super) mod tests {
             |l| (l.operation, l.size) = (Operation::CompareSwap, 16),
             |l| l.service = Service::Ud,
             |l| (l.kind, l.pairs) = (Kind::Latency, 2),
+            |l| l.idle = -1.0,
         ];
         for (index, change) in bad.iter().enumerate() {
             let mut load = good.clone();

@@ -13,6 +13,7 @@ mod control;
 mod end;
 mod error;
 mod histogram;
+mod idle;
 mod latency;
 mod limits;
 mod load;
@@ -155,7 +156,8 @@ fn measure(client: &Client) -> Result<(), PerfError> {
         }
         let machine = if client.has_limits { machine(&ground)? } else { Vec::new() };
         progress.finish();
-        Ok(Report { device, gid: gid.gid.to_string(), rows, machine })
+        let has_histograms = client.has_histograms;
+        Ok(Report { device, gid: gid.gid.to_string(), rows, machine, has_histograms })
     })?;
     if let Some(file) = &client.svg {
         plot::draw(&report, file)?;

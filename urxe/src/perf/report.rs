@@ -6,10 +6,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::histogram::{Histogram, PERCENTS};
+use super::idle::Idleness;
 use super::limits::{Limit, Unit};
 use super::load::{Kind, Load};
 use super::session::{Measured, elapsed};
 use super::worker::Work;
+
+/// Characters of the longest bar of a histogram.
+const BAR: f64 = 50.0;
 
 /// What one end did in a measurement.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
@@ -20,6 +24,8 @@ pub(super) struct Figures {
     pub received: u64,
     /// How long it sent, in seconds; 0 where it sent nothing.
     pub seconds: f64,
+    /// What woke up while nothing was sent, if that was asked for.
+    pub idle: Option<Idleness>,
 }
 
 impl Figures {
@@ -29,6 +35,7 @@ impl Figures {
             sent: work.iter().map(|work| work.sent).sum(),
             received: work.iter().map(|work| work.received).sum(),
             seconds: elapsed(work).as_secs_f64(),
+            idle: None,
         }
     }
 
@@ -60,17 +67,23 @@ pub(super) struct Row {
     pub(super) medians: Vec<f64>,
     /// What sockets carry, measured in the same rounds.
     pub(super) limits: Vec<(Limit, Vec<f64>)>,
+    /// What woke up while all was left alone, here and at the other end, in all rounds.
+    pub(super) idle: Option<[Idleness; 2]>,
 }
 
 impl Row {
     pub(super) fn new(load: Load, mtu: u32, limits: &[Limit]) -> Self {
         let limits = limits.iter().map(|&limit| (limit, Vec::new())).collect();
         let (rates, medians, times) = (Vec::new(), Vec::new(), Histogram::default());
-        Self { load, mtu, rates, counts: (0, 0), times, medians, limits }
+        Self { load, mtu, rates, counts: (0, 0), times, medians, limits, idle: None }
     }
 
     /// Adds a round.
     pub(super) fn add(&mut self, measured: &Measured) {
+        if let (Some(own), Some(peer)) = (measured.own.idle, measured.peer.idle) {
+            let [own_before, peer_before] = self.idle.unwrap_or_default();
+            self.idle = Some([own_before.plus(own), peer_before.plus(peer)]);
+        }
         match self.load.kind {
             Kind::Latency => {
                 self.medians.push(measured.times.percentile(50.0));
@@ -139,6 +152,9 @@ impl Row {
                 })
             })
             .collect();
+        if let Some([own, peer]) = self.idle {
+            value["idle"] = json!({ "own": own, "peer": peer });
+        }
         value
     }
 }
@@ -151,6 +167,8 @@ pub(super) struct Report {
     pub(super) rows: Vec<Row>,
     /// What does not depend on a row.
     pub(super) machine: Vec<(Limit, Vec<f64>)>,
+    /// Whether the histograms of latencies are among the tables.
+    pub(super) has_histograms: bool,
 }
 
 /// A number of bytes, short.
@@ -173,7 +191,7 @@ impl Report {
             }
             writeln!(out)?;
             match kind {
-                Kind::Latency => write_latencies(out, &rows)?,
+                Kind::Latency => write_latencies(out, &rows, self.has_histograms)?,
                 Kind::Bandwidth => write_bandwidths(out, &rows)?,
             }
         }
@@ -215,7 +233,7 @@ fn head(row: &Row) -> String {
     format!("{service:<4}{operation:<10}{:>9}{mtu:>6}", bytes(load.size))
 }
 
-fn write_latencies(out: &mut impl Write, rows: &[&Row]) -> io::Result<()> {
+fn write_latencies(out: &mut impl Write, rows: &[&Row], has_histograms: bool) -> io::Result<()> {
     writeln!(
         out,
         "latency in microseconds: SEND and WRITE one way (half of there and back), READ and atomics \
@@ -233,7 +251,11 @@ fn write_latencies(out: &mut impl Write, rows: &[&Row]) -> io::Result<()> {
             write!(out, "{:>9.2}", times.percentile(percent))?;
         }
         writeln!(out, "{:>10.2}", times.max())?;
+        if has_histograms {
+            write_histogram(out, times)?;
+        }
         write_limits(out, row)?;
+        write_idle(out, row)?;
     }
     Ok(())
 }
@@ -266,6 +288,7 @@ fn write_bandwidths(out: &mut impl Write, rows: &[&Row]) -> io::Result<()> {
             row.rate()
         )?;
         write_limits(out, row)?;
+        write_idle(out, row)?;
     }
     Ok(())
 }
@@ -282,6 +305,26 @@ fn write_limits(out: &mut impl Write, row: &Row) -> io::Result<()> {
     Ok(())
 }
 
+/// A bar for each class: the longest is of all messages.
+fn write_histogram(out: &mut impl Write, times: &Histogram) -> io::Result<()> {
+    for class in times.classes() {
+        let (from, to, share) = (class.from, class.to, times.share(class.count));
+        let bar = format!("  {}", "#".repeat((share * BAR).round() as usize));
+        let (percent, bar) = (100.0 * share, bar.trim_end());
+        writeln!(out, "{:>20}{from:>10.2} to {to:>9.2} us{percent:>9.3} %{bar}", "")?;
+    }
+    Ok(())
+}
+
+fn write_idle(out: &mut impl Write, row: &Row) -> io::Result<()> {
+    let Some([own, peer]) = row.idle else { return Ok(()) };
+    for (end, idleness) in [("this", own), ("the other", peer)] {
+        let (seconds, shown) = (row.load.idle, idleness.show());
+        writeln!(out, "      left alone for {seconds} s a round, {end} end: {shown}")?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::load::tests::small;
@@ -289,7 +332,7 @@ mod tests {
     use super::*;
 
     fn figures(sent: u64, received: u64, seconds: f64) -> Figures {
-        Figures { sent, received, seconds }
+        Figures { sent, received, seconds, idle: None }
     }
 
     fn row(kind: Kind, operation: Operation, service: Service) -> Row {
@@ -334,9 +377,29 @@ mod tests {
         }
         let machine = vec![(Limit::Memcpy, vec![1e10])];
         let (device, gid) = ("rxe_x".to_owned(), "::1".to_owned());
-        let report = Report { device, gid, rows: vec![bandwidth, latency], machine };
+        let report =
+            Report { device, gid, rows: vec![bandwidth, latency], machine, has_histograms: false };
         let mut text = Vec::new();
         report.write_text(&mut text).expect("writes");
         insta::assert_snapshot!(String::from_utf8(text).expect("UTF-8"));
+    }
+
+    #[test]
+    fn a_histogram_has_a_bar_for_each_class() {
+        let mut times = Histogram::default();
+        (0..199).for_each(|_| times.record(std::time::Duration::from_nanos(1_030)));
+        times.record(std::time::Duration::from_micros(90));
+        let mut text = Vec::new();
+        write_histogram(&mut text, &times).expect("writes");
+        let text = String::from_utf8(text).expect("UTF-8");
+        let lines: Vec<_> = text.lines().map(str::trim_start).collect();
+        let bar = "#".repeat(50);
+        assert_eq!(
+            lines,
+            [
+                format!("1.02 to      1.15 us   99.500 %  {bar}"),
+                "81.92 to     90.11 us    0.500 %".to_owned()
+            ]
+        );
     }
 }

@@ -11,6 +11,7 @@ use super::control::{Control, ControlError, Message, PATIENCE};
 use super::end::End;
 use super::error::PerfError;
 use super::histogram::Histogram;
+use super::idle::Idleness;
 use super::latency::Player;
 use super::load::{Kind, Load};
 use super::report::Figures;
@@ -188,8 +189,12 @@ fn play(
     if load.service.is_reliable() && load.operation.takes_receive() && own.received < peer_sent {
         return Err(PerfError::Missing { sent: peer_sent, received: own.received });
     }
+    let (own, idle) = match Duration::from_secs_f64(load.idle) {
+        Duration::ZERO => (own, Duration::ZERO),
+        idle => (Figures { idle: Some(Idleness::of(idle).map_err(PerfError::Idle)?), ..own }, idle),
+    };
     control.say(&Message::Measured { figures: own })?;
-    let peer = control.expect(PATIENCE, "what it measured", |message| match message {
+    let peer = control.expect(PATIENCE + idle, "what it measured", |message| match message {
         Message::Measured { figures } => Ok(figures),
         other => Err(other),
     })?;
