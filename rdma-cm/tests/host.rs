@@ -182,6 +182,22 @@ fn inner_where_there_is_no_route_it_is_said_at_once() {
 }
 
 #[test]
+fn an_address_without_a_device_is_no_way() {
+    let name = "an_address_without_a_device_is_no_way";
+    in_a_namespace_as(name, &["env", "URXE_DEVICES=cm1"]);
+}
+
+#[test]
+#[ignore = "run by the test of that name"]
+fn inner_an_address_without_a_device_is_no_way() {
+    make_interfaces();
+    let channel = EventChannel::new().unwrap();
+    let id = CmId::create(&channel, PortSpace::Tcp);
+    id.resolve_addr(None, "10.99.0.7:7174".parse().unwrap()).unwrap();
+    assert_eq!(expect(&channel, EventType::AddrError).status(), -19);
+}
+
+#[test]
 fn the_host_says_whether_ipv6_is_ipv4_too() {
     in_a_namespace("the_host_says_whether_ipv6_is_ipv4_too");
 }

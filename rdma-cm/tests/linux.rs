@@ -244,3 +244,19 @@ fn what_is_past_its_time_is_not_set() {
     assert_eq!(listener.set_reuse_addr(true).unwrap_err().errno(), 22);
     assert_eq!(listener.set_af_only(true).unwrap_err().errno(), 22);
 }
+
+#[test]
+fn a_queue_pair_that_cannot_be_made_ready_is_an_error_of_the_connection() {
+    let (server_channel, _listener, port) = listener(PortSpace::Tcp);
+    let (channel, client) = resolved(PortSpace::Tcp, port);
+    let end = End::new(&client, QpType::Rc);
+    client.connect(&ConnParam::default()).unwrap();
+    let server = expect(&server_channel, EventType::ConnectRequest).id().clone();
+    let _server_end = End::new(&server, QpType::Rc);
+    let failed = QpAttr { state: QpState::Err, ..QpAttr::default() };
+    end.qp.modify(&failed, QpAttrMask::STATE).unwrap();
+    server.accept(&ConnParam::default()).unwrap();
+    assert_eq!(expect(&channel, EventType::ConnectError).status(), -22);
+    let refused = expect(&server_channel, EventType::Rejected);
+    assert_eq!(refused.status(), i32::from(RejReason::CONSUMER_DEFINED.0));
+}

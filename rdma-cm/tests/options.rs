@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use ends::*;
 use ibverbs_api::{
-    AccessFlags, DmaBuf, QpInit, QpState, QpType, RecvWr, SendData, SendFlags, SendOp, SendWr,
-    SrqAttr,
+    AccessFlags, AsyncEvent, DmaBuf, Gid, QpInit, QpState, QpType, RecvWr, SendData, SendFlags,
+    SendOp, SendWr, SrqAttr,
 };
 use rdma_cm::{
     AddrHints, CmId, ConnParam, Ece, EventChannel, EventParam, EventType, IbService, IdError,
     OptionError, OptionLevel, PortSpace, ResolveError,
 };
+use rxe_wire::mad::cm::ServiceId;
 
 const ID: OptionLevel = OptionLevel::Id;
 
@@ -194,4 +195,66 @@ fn extended_reliable_connections() {
     client.disconnect().unwrap();
     expect(&server_channel, EventType::Disconnected);
     assert_eq!(initiator.state(), QpState::Err);
+}
+
+#[test]
+fn the_type_of_service_is_the_traffic_class_of_both_ends() {
+    let (server_channel, _listener, port) = listener(PortSpace::Tcp);
+    let channel = EventChannel::new().unwrap();
+    let client = CmId::create(&channel, PortSpace::Tcp);
+    client.resolve_addr(None, lo(port)).unwrap();
+    expect(&channel, EventType::AddrResolved);
+    client.set_service_type(0x28);
+    client.resolve_route().unwrap();
+    expect(&channel, EventType::RouteResolved);
+    let end = End::new(&client, QpType::Rc);
+    client.connect(&ConnParam::default()).unwrap();
+    let server = expect(&server_channel, EventType::ConnectRequest).id().clone();
+    let server_end = End::new(&server, QpType::Rc);
+    server.accept(&ConnParam::default()).unwrap();
+    expect(&channel, EventType::Established);
+    for end in [&end, &server_end] {
+        assert_eq!(end.qp.query().unwrap().av.traffic_class, 0x28);
+    }
+}
+
+#[test]
+fn a_port_and_a_way_have_their_names_in_infiniband() {
+    let channel = EventChannel::new().unwrap();
+    for (space, number) in [(PortSpace::Tcp, 0x0106_1c06), (PortSpace::Udp, 0x0111_1c06)] {
+        let id = CmId::create(&channel, space);
+        assert_eq!(id.service_id(7174), ServiceId(number));
+        assert_eq!(id.gids(), None);
+        id.resolve_addr(None, lo(7174)).unwrap();
+        expect(&channel, EventType::AddrResolved);
+        let gid = Gid::from_ip(lo(0).ip());
+        assert_eq!(id.gids(), Some((gid, gid)));
+    }
+}
+
+#[test]
+fn an_identifier_has_one_queue_pair_at_a_time() {
+    let (_channel, id) = resolved(PortSpace::Tcp, 1);
+    let end = End::new(&id, QpType::Rc);
+    let (cq, pd) = (&end.cq, &end.pd);
+    let error = id.create_qp(Some(pd), QpInit::new(QpType::Rc, cq, cq)).unwrap_err();
+    assert!(matches!(error, IdError::HasQp), "{error}");
+    id.destroy_qp();
+    assert!(id.qp().is_none());
+    id.create_qp(Some(pd), QpInit::new(QpType::Rc, cq, cq)).unwrap();
+}
+
+#[test]
+fn a_program_may_say_that_data_has_come() {
+    let (server_channel, _listener, port) = listener(PortSpace::Tcp);
+    let (channel, client) = resolved(PortSpace::Tcp, port);
+    assert!(client.notify(AsyncEvent::PortActive(1)).is_err(), "no connection");
+    let (_end, (server, server_end)) = connect_by_hand(&client, &channel, &server_channel);
+    // The client is not ready, so there is no RTU.
+    let number = server_end.qp.qpn();
+    server.notify(AsyncEvent::QpLastWqeReached(number)).unwrap();
+    assert!(server_channel.take().is_none(), "that means nothing");
+    server.notify(AsyncEvent::CommEst(number)).unwrap();
+    assert_eq!(expect(&server_channel, EventType::Established).id(), &server);
+    client.establish().unwrap();
 }
