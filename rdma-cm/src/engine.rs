@@ -126,6 +126,12 @@ impl CmEngine {
     /// nothing.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(id) = self.timers.due(now) {
+            if !self.connections.contains_key(&id) {
+                // No deadline outlives its connection; if one did, it would be due for ever.
+                tracing::error!(target: "rxe::cm", %id, "a deadline of nobody");
+                self.timers.drop_first();
+                continue;
+            }
             self.expire(now, id);
         }
     }

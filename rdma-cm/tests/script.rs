@@ -717,6 +717,13 @@ fn a_req_in_timewait_is_called_stale() {
     bench.says();
     bench.hears(CmMessage::Req(req())).unwrap();
     assert_eq!(reason(bench.says_one()), (AnsweredMessage::Req, RejReason::STALE_CONNECTION));
+    // Another one with the id is answered in its own exchange.
+    let (mut mad, tid) = ([0; MAD_LEN], TransactionId(0x77));
+    CmMessage::Req(Req { starting_psn: Psn::new(1), ..req() }).write_mad(tid, &mut mad);
+    bench.engine.handle_mad(bench.now, &bench.path, &mad).unwrap();
+    let said = bench.engine.poll_transmit().unwrap();
+    assert_eq!(said.transaction_id, tid);
+    assert_eq!(reason(said.message), (AnsweredMessage::Req, RejReason::STALE_CONNECTION));
 }
 
 #[test]

@@ -100,7 +100,7 @@ impl CmEngine {
         let guid = Guid::default();
         let peer = PeerId { gid: path.remote, guid, id: request.request_id, is_lookup: true };
         if let Some(&id) = self.by_peer_id.get(&peer) {
-            return self.on_known_request(path, id, Input::SidrReq);
+            return self.on_known_request(path, tid, id, Input::SidrReq);
         }
         let refuse = |engine: &mut Self, status| {
             let answer = LookupAnswer::refusal(status);

@@ -127,13 +127,14 @@ impl CmEngine {
             self.refuse_req(path, tid, req.local_comm_id, &refusal);
             return Ok(());
         }
-        self.on_known_request(path, id, Input::Req)
+        self.on_known_request(path, tid, id, Input::Req)
     }
 
-    /// A REQ or SIDR_REQ that came before.
+    /// A REQ or SIDR_REQ that came before, or whose id did.
     pub(super) fn on_known_request(
         &mut self,
         path: &CmPath,
+        tid: TransactionId,
         id: CommId,
         input: Input,
     ) -> Result<(), Ignored> {
@@ -143,7 +144,8 @@ impl CmEngine {
             Reaction::RejectStale => {
                 let reason = RejReason::STALE_CONNECTION;
                 let rej = Self::rej(&connection, AnsweredMessage::Req, reason, &[]);
-                self.send(connection.path, CmMessage::Rej(rej), connection.tid);
+                // In the exchange of this REQ, which may be another than made the connection.
+                self.send(connection.path, CmMessage::Rej(rej), tid);
                 Ok(())
             }
             Reaction::Known => Err(Ignored::Known),

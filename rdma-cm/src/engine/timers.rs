@@ -31,6 +31,11 @@ impl Timers {
         self.0.first().filter(|&&(when, _)| when <= now).map(|&(_, id)| id)
     }
 
+    /// Forgets the earliest deadline.
+    pub(super) fn drop_first(&mut self) {
+        self.0.pop_first();
+    }
+
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
