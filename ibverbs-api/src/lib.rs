@@ -158,8 +158,8 @@ pub use rxe_core::mem::{
 };
 pub use rxe_core::multicast::{MULTICAST_QPN, MulticastError};
 pub use rxe_core::qp::{
-    AddressVector, MigState, Mtu, QpAttr, QpAttrMask, QpCaps, QpState, QpType, RC_TO_RTS,
-    RecvPoster, SendBatch, SendPoster, steps_to_rts,
+    ALL_PORTS, AddressVector, MigState, Mtu, QpAttr, QpAttrMask, QpCaps, QpState, QpType,
+    RC_TO_RTS, RecvPoster, SendBatch, SendPoster, steps_to_rts,
 };
 pub use rxe_core::srq::{SrqAttr, SrqAttrMask, SrqError, SrqId, SrqPoster};
 pub use rxe_core::wc::{NetworkType, WcFlags, WcOpcode, WcStatus, WorkCompletion};

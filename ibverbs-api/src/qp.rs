@@ -41,7 +41,8 @@ pub struct QpInit {
     pub signal_all: bool,
     /// Where receives are taken from, instead of a queue of its own.
     pub srq: Option<SharedReceiveQueue>,
-    /// Of QP1: the port that it serves, counted from 1.
+    /// Of QP1: the port that it serves, counted from 1; [`ALL_PORTS`](crate::ALL_PORTS) for one that
+    /// serves all.
     pub port_num: u8,
 }
 

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::Instant;
 use rxe_core::cq::Notify;
 use rxe_net::runtime::EventFd;
-use rxe_wire::mad::cm::{Bits, CommId, Guid, PathMtu, TimeoutExponent};
+use rxe_wire::mad::cm::{CommId, Guid, TimeoutExponent};
 
 use crate::dispatch::dispatch;
 use crate::engine::{CmConfig, CmEngine, CmEvent, ListenerId};
@@ -40,7 +40,8 @@ pub(crate) struct CmDevice {
     attached: Mutex<Option<HashMap<IdNumber, Weak<IdInner>>>>,
     /// Identifiers that have accepted a request.
     watched: Mutex<Vec<Watched>>,
-    hardware_address: Mutex<Option<[u8; 6]>>,
+    /// Of each interface.
+    hardware_addresses: Mutex<Vec<Option<[u8; 6]>>>,
 }
 
 /// The engine, and who its connections and listeners belong to.
@@ -64,13 +65,12 @@ impl CmDevice {
         let mut seed = [0; 32];
         OsRng.try_fill_bytes(&mut seed).map_err(io::Error::other)?;
         let attr = context.query_device();
-        let port = context.query_port(crate::gsi::PORT).map_err(io::Error::other)?;
         let config = CmConfig::new(
             Seed(seed),
             gsi.qp().slot(),
             Guid(attr.node_guid),
             TimeoutExponent::new(attr.local_ca_ack_delay),
-            PathMtu(Bits::new(port.active_mtu as u8)),
+            gsi.greatest_path_mtu(),
         );
         let core = Core {
             engine: CmEngine::new(config),
@@ -80,7 +80,7 @@ impl CmDevice {
         };
         let wake = EventFd::new()?;
         let this = Arc::new(Self {
-            hardware_address: Mutex::new(device.interface().mac),
+            hardware_addresses: Mutex::new(device.interfaces().map(|one| one.mac).collect()),
             context,
             gsi,
             wake,
@@ -108,7 +108,7 @@ impl CmDevice {
         &self.gsi
     }
 
-    /// Whether the host has an address on this device's interface.
+    /// Whether the host has an address on this device's interfaces.
     pub(crate) fn owns(&self, ip: IpAddr) -> bool {
         self.gsi.gid_entry(Gid::from_ip(ip)).is_some_and(|entry| entry.owned)
     }
@@ -118,14 +118,12 @@ impl CmDevice {
         self.gsi.qp().is_reached_at(Gid::from_ip(ip))
     }
 
-    /// The addresses that the host has on this device's interface, each once.
+    /// The addresses that the host has on this device's interfaces, each once.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
         // It has no errors at present.
         let entries = self.context.query_gid_table().unwrap_or_default();
         let mut addresses = Vec::new();
-        let port = u32::from(crate::gsi::PORT);
-        let own = entries.iter().filter(|entry| entry.owned && entry.port_num == port);
-        for ip in own.map(|entry| entry.gid.to_ip()) {
+        for ip in entries.iter().filter(|entry| entry.owned).map(|entry| entry.gid.to_ip()) {
             if !addresses.contains(&ip) {
                 addresses.push(ip);
             }
@@ -186,14 +184,18 @@ impl CmDevice {
 
     /// Takes in how the interfaces of the host are now; the context has done so before.
     pub(crate) fn follow(&self, interfaces: &[InterfaceInfo]) {
-        let ifindex = self.context.device().interface().ifindex;
-        let Some(now) = interfaces.iter().find(|one| one.ifindex == ifindex) else { return };
-        if let Ok(port) = self.context.query_port(crate::gsi::PORT) {
-            let most = PathMtu(Bits::new(port.active_mtu as u8));
-            self.core.lock().engine.set_path_mtu_max(most);
+        let most = self.gsi.greatest_path_mtu();
+        self.core.lock().engine.set_path_mtu_max(most);
+        let mut before = self.hardware_addresses.lock();
+        let mut has_changed = false;
+        for (mac, own) in before.iter_mut().zip(self.context.device().interfaces()) {
+            let now = interfaces.iter().find(|one| one.ifindex == own.ifindex);
+            if let Some(now) = now.filter(|now| now.mac != *mac) {
+                (*mac, has_changed) = (now.mac, true);
+            }
         }
-        let before = std::mem::replace(&mut *self.hardware_address.lock(), now.mac);
-        if before != now.mac {
+        drop(before);
+        if has_changed {
             // As Linux does where a bond goes on with another of its interfaces: peers that have
             // the old address in their tables do not reach us for a while.
             self.tell_all(|id, state| id.push(state, id.event(EventType::AddrChange)));

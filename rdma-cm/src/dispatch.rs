@@ -142,6 +142,15 @@ fn on_request(
             return destroy();
         }
     };
+    let most = device.gsi().path_mtu(path.local);
+    if request.path_mtu.bytes() > most.bytes() {
+        // What another port of the device could do, so that the engine let it pass.
+        device.with(|core, now| {
+            let info = [most.0.get()];
+            let _ = core.engine.reject(now, connection, RejReason::INVALID_MTU, &info, &[]);
+        });
+        return destroy();
+    }
     let id = listener.of_request(device, connection, path, (asker.source, asker.destination));
     device.with(|core, now| {
         core.ids.insert(connection, Arc::downgrade(&id.inner));
@@ -213,12 +222,12 @@ fn on_response(
     connection: CommId,
     reply: &Rep,
 ) {
-    let av = state.path.and_then(|path| device.gsi().address_vector(&path));
-    let Some(av) = av else {
+    let way = state.path.and_then(|path| Some((path, device.gsi().address_vector(&path)?)));
+    let Some((path, av)) = way else {
         // The address that it was asked from is gone.
         return refuse_response(device, id, state, connection, NO_DEVICE);
     };
-    let own_mtu = device.with(|core, _| core.engine.config().path_mtu_max);
+    let own_mtu = device.gsi().path_mtu(path.local);
     state.plan.peer = Some(QpPeer {
         av,
         qpn: reply.local_qpn,

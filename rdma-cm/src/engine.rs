@@ -177,7 +177,7 @@ impl CmEngine {
         &self.config
     }
 
-    /// The port can do another path MTU now, the greatest that a REQ may ask for.
+    /// The ports can do another path MTU now, the greatest that a REQ may ask for.
     pub fn set_path_mtu_max(&mut self, most: PathMtu) {
         self.config.path_mtu_max = most;
     }

@@ -5,12 +5,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use gid_table::{Gid, GidEntry, GidType};
 use ibverbs_api::{
-    AccessFlags, AddressVector, CompletionChannel, CompletionQueue, Context, DmaBuf, MemoryRegion,
-    ProtectionDomain, QpInit, QpState, QpType, Qpn, QueuePair, RecvWr, SendData, SendFlags, SendOp,
-    SendWr, WcOpcode, WcStatus,
+    ALL_PORTS, AccessFlags, AddressVector, CompletionChannel, CompletionQueue, Context, DmaBuf,
+    MemoryRegion, Mtu, ProtectionDomain, QpInit, QpState, QpType, Qpn, QueuePair, RecvWr, SendData,
+    SendFlags, SendOp, SendWr, WcOpcode, WcStatus,
 };
 use rxe_wire::mad::MAD_LEN;
-use rxe_wire::mad::cm::GSI_QKEY;
+use rxe_wire::mad::cm::{Bits, GSI_QKEY, PathMtu};
 
 use crate::engine::{CmPath, CmTransmit};
 
@@ -26,10 +26,8 @@ const SENDS: u32 = 1024;
 const BATCH: usize = 64;
 /// Batches taken in before what they say is told on.
 const ROUNDS: usize = RECEIVES / BATCH;
-/// The port that it serves.
-pub(crate) const PORT: u8 = 1;
 
-/// A QP1 with receives.
+/// A QP1 with receives, which serves all ports of the device.
 #[derive(Debug)]
 pub(crate) struct Gsi {
     qp: QueuePair,
@@ -50,9 +48,9 @@ impl Gsi {
         init.caps.max_recv_wr = RECEIVES as u32;
         init.caps.max_send_wr = SENDS;
         init.caps.max_inline_data = MAD_LEN as u32;
-        init.port_num = PORT;
+        init.port_num = ALL_PORTS;
         let qp = pd.create_qp(init).map_err(|error| os(error.errno(), error))?;
-        qp.start_datagrams(PORT, GSI_QKEY).map_err(|error| os(error.errno(), error))?;
+        qp.start_datagrams(ALL_PORTS, GSI_QKEY).map_err(|error| os(error.errno(), error))?;
         let memory = pd
             .register(DmaBuf::zeroed(RECEIVES * BUFFER), AccessFlags::LOCAL_WRITE)
             .map_err(io::Error::other)?;
@@ -72,11 +70,7 @@ impl Gsi {
 
     /// The entry of an address, as the table is now: addresses come and go.
     pub(crate) fn gid_entry(&self, gid: Gid) -> Option<GidEntry> {
-        // QP1 is of one port.
-        let find = |gid_type| {
-            let entry = self.context.find_gid(gid, gid_type);
-            entry.filter(|entry| entry.port_num == u32::from(PORT))
-        };
+        let find = |gid_type| self.context.find_gid(gid, gid_type);
         // Of both versions of RoCE the second, as Linux's connection manager does.
         find(GidType::RoceV2).or_else(|| find(GidType::RoceV1))
     }
@@ -86,6 +80,26 @@ impl Gsi {
         self.channel.as_fd()
     }
 
+    /// The port of an address, counted from 1; `None` when it is none of ours.
+    pub(crate) fn port_num(&self, gid: Gid) -> Option<u8> {
+        self.gid_entry(gid).map(|entry| port_of(&entry))
+    }
+
+    /// The greatest path MTU that the port of an address carries; of one that is none of ours, the
+    /// smallest there is.
+    pub(crate) fn path_mtu(&self, gid: Gid) -> PathMtu {
+        let port = self.port_num(gid).and_then(|port| self.context.query_port(port).ok());
+        PathMtu(Bits::new(port.map_or(Mtu::M256, |port| port.active_mtu) as u8))
+    }
+
+    /// The greatest path MTU that any port carries.
+    pub(crate) fn greatest_path_mtu(&self) -> PathMtu {
+        let ports = 1..=self.context.query_device().phys_port_cnt;
+        let all = ports.filter_map(|port| self.context.query_port(port).ok());
+        let most = all.map(|port| port.active_mtu).max().unwrap_or(Mtu::M256);
+        PathMtu(Bits::new(most as u8))
+    }
+
     /// The address vector of a path; `None` when the local address is none of ours.
     pub(crate) fn address_vector(&self, path: &CmPath) -> Option<AddressVector> {
         let entry = self.gid_entry(path.local)?;
@@ -93,7 +107,7 @@ impl Gsi {
         av.traffic_class = path.traffic_class;
         av.flow_label = path.flow_label;
         av.hop_limit = path.hop_limit;
-        av.port_num = PORT;
+        av.port_num = port_of(&entry);
         Some(av)
     }
 
@@ -163,14 +177,12 @@ impl Gsi {
         let memory = self.memory.buffer();
         memory.read_at(index * BUFFER, &mut head).ok()?;
         memory.read_at(index * BUFFER + HEAD, &mut mad).ok()?;
-        let back = self.context.address_from_header(PORT, &head).ok()?;
-        let local = self.gid(back.sgid_index)?;
+        // By the port that has the address that it came to.
+        let mut ports = 1..=self.context.query_device().phys_port_cnt;
+        let back = ports.find_map(|port| self.context.address_from_header(port, &head).ok())?;
+        let local = self.context.query_gid_ex(back.port_num, back.sgid_index).ok()?.gid;
         let path = CmPath { traffic_class: back.traffic_class, ..CmPath::new(local, back.dgid) };
         Some((path, mad))
-    }
-
-    fn gid(&self, index: u32) -> Option<Gid> {
-        self.context.query_gid_ex(PORT, index).ok().map(|entry| entry.gid)
     }
 
     fn post_receive(&self, index: usize) {
@@ -180,6 +192,11 @@ impl Gsi {
             tracing::warn!(target: "rxe::cm", %error, "a receive of QP1 is lost");
         }
     }
+}
+
+fn port_of(entry: &GidEntry) -> u8 {
+    // They are counted with 8 bits.
+    u8::try_from(entry.port_num).unwrap_or(u8::MAX)
 }
 
 /// An error of the OS that says what this one does.

@@ -189,7 +189,8 @@ impl CmId {
 
     /// The port of the device, counted from 1; 0 before there is one.
     pub fn port_num(&self) -> u8 {
-        self.inner.state.lock().device.as_ref().map_or(0, |_| crate::gsi::PORT)
+        let state = self.inner.state.lock();
+        state.device.as_ref().map_or(0, |_| state.plan.port_num)
     }
 
     /// Its own address and port (C: `rdma_get_local_addr`).
@@ -250,6 +251,11 @@ impl CmId {
     /// Gives it a device, which then tells it what becomes of it; false when that is gone already.
     pub(super) fn has_device(&self, state: &mut State, device: &Arc<CmDevice>) -> bool {
         state.device = Some(device.clone());
+        let local = state.path.map(|path| path.local);
+        let local = local.or_else(|| state.local.map(|local| Gid::from_ip(local.ip())));
+        if let Some(port_num) = local.and_then(|gid| device.gsi().port_num(gid)) {
+            state.plan.port_num = port_num;
+        }
         device.attach(self.inner.number, Arc::downgrade(&self.inner))
     }
 
@@ -294,10 +300,10 @@ impl CmId {
             let mut state = id.inner.state.lock();
             state.phase = Phase::Asked;
             state.options = listener.options;
-            id.has_device(&mut state, device);
             state.connection = Some(connection);
             state.path = Some(path);
             (state.local, state.remote) = (Some(addresses.1), Some(addresses.0));
+            id.has_device(&mut state, device);
         }
         id
     }

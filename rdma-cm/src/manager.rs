@@ -139,7 +139,7 @@ fn device_listed_with(ip: IpAddr) -> Result<Arc<CmDevice>, BindError> {
         {
             return Ok(device.clone());
         }
-        let has = |device: &Device| device.interface().addrs.contains(&ip);
+        let has = |device: &Device| device.interfaces().any(|one| one.addrs.contains(&ip));
         // Everything of 127.0.0.0/8 is this host's, but only what the interface lists has a GID.
         let device = list()?.into_iter().find(has).ok_or_else(|| nobody_has(ip))?;
         manager.open(&device).map_err(BindError::Open)

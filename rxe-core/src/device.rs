@@ -16,7 +16,7 @@ use crate::event::{AsyncEvent, EventQueue};
 use crate::mem::{AllocDmError, DeviceMemory, MemoryTable};
 use crate::multicast::{Multicast, MulticastError};
 use crate::pd::PdId;
-use crate::qp::{AddressVector, Mtu, QueuePair};
+use crate::qp::{ALL_PORTS, AddressVector, Mtu, QueuePair};
 use crate::rng::SecretRng;
 use crate::srq::{SharedReceiveQueue, SrqError, SrqId, SrqInit};
 use crate::xrc::{OpenXrcdError, XrcDomain, XrcdId};
@@ -380,9 +380,14 @@ impl Device {
         self.multicast.detach_all(qp)
     }
 
-    /// Takes QP1 of a port; false when somebody has it.
+    /// Takes QP1 of a port, or of all; false when somebody has it, or one of them.
     pub(crate) fn take_gsi(&self, port_num: u8) -> bool {
-        self.gsi_ports.lock().insert(port_num)
+        let mut taken = self.gsi_ports.lock();
+        let is_free = match port_num {
+            ALL_PORTS => taken.is_empty(),
+            port_num => !taken.contains(&ALL_PORTS) && !taken.contains(&port_num),
+        };
+        is_free && taken.insert(port_num)
     }
 
     pub(crate) fn release_gsi(&self, port_num: u8) {

@@ -1,6 +1,7 @@
 //! A shard: queue pairs, their timers and what they have to send, run by one thread at a time.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use rxe_wire::{FlowNote, PKey, Packet, Qpn, Service};
@@ -16,7 +17,7 @@ use crate::path::{Path, Transmit, TransmitRun, Unreachable};
 use crate::qp::machine::{Machine, ShardContext};
 use crate::qp::requester::Emit;
 use crate::qp::run::RunBuf;
-use crate::qp::{GSI_QPN, QpAttr, QpAttrMask, QpInit, QpState, QpType, QueuePair};
+use crate::qp::{ALL_PORTS, GSI_QPN, QpAttr, QpAttrMask, QpInit, QpState, QpType, QueuePair};
 use crate::rng::PublicRng;
 use crate::time::Instant;
 use crate::timer::{DeadlineIndex, Timer};
@@ -176,7 +177,7 @@ impl Shard {
         let port_num = init.port_num;
         let is_gsi = init.qp_type == QpType::Gsi;
         if is_gsi {
-            if self.device.port(port_num).is_none() {
+            if port_num != ALL_PORTS && self.device.port(port_num).is_none() {
                 return Err(CreateQpError::NoPort { port: port_num });
             }
             if self.gsi.is_some() || !self.device.take_gsi(port_num) {
@@ -311,11 +312,18 @@ impl Shard {
         Some(QpAttr { cur_state: state, sq_draining, ..machine.attr })
     }
 
-    /// The port of a queue pair for datagrams, which needs a link for each address of it; `None`
+    /// The ports of a queue pair for datagrams, which needs a link for each address of them; none
     /// when it is of another service.
-    pub fn datagram_port(&self, qpn: Qpn) -> Option<u8> {
-        let machine = &self.machines[self.find(qpn)? as usize];
-        machine.qp.qp_type().is_datagram().then_some(machine.attr.port_num)
+    pub fn datagram_ports(&self, qpn: Qpn) -> RangeInclusive<u8> {
+        let none = 1..=0;
+        let Some(key) = self.find(qpn) else { return none };
+        let machine = &self.machines[key as usize];
+        match (machine.qp.qp_type().is_datagram(), machine.attr.port_num) {
+            (false, _) => none,
+            // A device has at most 255 ports: their numbers have 8 bits.
+            (true, ALL_PORTS) => 1..=self.device.ports().len().min(255) as u8,
+            (true, port_num) => port_num..=port_num,
+        }
     }
 
     /// Whether a queue pair receives datagrams on this port.
@@ -324,7 +332,9 @@ impl Shard {
             |state| matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
         self.machines.iter().any(|(_, machine)| {
             let is_datagram = machine.qp.qp_type().is_datagram();
-            is_datagram && machine.attr.port_num == port_num && receives(machine.attr.state)
+            is_datagram
+                && [port_num, ALL_PORTS].contains(&machine.attr.port_num)
+                && receives(machine.attr.state)
         })
     }
 
@@ -489,8 +499,9 @@ impl Shard {
 
     /// Whether a datagram came by the port of its queue pair, where the device has several.
     fn admit_datagram(&self, key: u32, path: &Path) -> Result<u32, Counter> {
-        if self.device.ports().len() > 1 {
-            let port = self.device.port(self.machines[key as usize].attr.port_num);
+        let port_num = self.machines[key as usize].attr.port_num;
+        if self.device.ports().len() > 1 && port_num != ALL_PORTS {
+            let port = self.device.port(port_num);
             let gid = (path.destination, path.gid_type);
             if port.is_none_or(|port| port.gids.read().find(gid.0, gid.1).is_none()) {
                 return Err(Counter::drop_wrong_address);

@@ -16,7 +16,7 @@ pub struct CmConfig {
     pub ca_guid: Guid,
     /// How long the device may delay an acknowledgement (`local_ca_ack_delay`).
     pub ack_delay: TimeoutExponent,
-    /// The greatest path MTU that the port can do; a REQ for more is refused.
+    /// The greatest path MTU that a port can do; a REQ for more is refused.
     pub path_mtu_max: PathMtu,
     /// Connections and lookups at once, those in timewait included. A REQ beyond is refused.
     pub connections_max: usize,

@@ -80,7 +80,7 @@ impl CmId {
             transport: transport(state.qp.as_ref().map_or(state.qp_type, |qp| qp.qp_type())),
             srq,
             starting_psn: state.plan.rq_psn,
-            path_mtu: engine_config.path_mtu_max,
+            path_mtu: device.gsi().path_mtu(path.local),
             responder_resources: served,
             initiator_depth: under_way,
             flow_control: param.flow_control,

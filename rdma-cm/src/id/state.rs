@@ -130,7 +130,7 @@ impl Default for State {
             has_type: false,
             plan: QpPlan {
                 qp_type: QpType::Rc,
-                port_num: crate::gsi::PORT,
+                port_num: 1,
                 peer: None,
                 responder_resources: 0,
                 initiator_depth: 0,

@@ -4,8 +4,9 @@
 use rxe_wire::hdr::{Bth, Deth, ImmDt};
 use rxe_wire::{Opcode, PKey, Packet, QKey, Qpn};
 
-use super::attr::{QpState, QpType};
+use super::attr::{Mtu, QpState, QpType};
 use super::machine::{Machine, ShardContext};
+use super::queue_pair::ALL_PORTS;
 use super::requester::Emit;
 use crate::ah::Destination;
 use crate::counters::Counter;
@@ -61,7 +62,11 @@ impl Machine {
         if to.pd != self.qp.pd() {
             return Err(WcStatus::LocQpOpErr);
         }
-        let mtu = cx.device.port(self.attr.port_num).map_or(0, |port| port.active_mtu().bytes());
+        let mtu = match self.attr.port_num {
+            // What each port carries, and what all messages to a QP1 have (`MAD_LEN`).
+            ALL_PORTS => Mtu::M256.bytes(),
+            port_num => cx.device.port(port_num).map_or(0, |port| port.active_mtu().bytes()),
+        };
         let len = wqe.length as usize;
         // A datagram is one packet. Linux's driver sends nothing either, but reports success; here
         // the program is told, as by adapters.

@@ -20,5 +20,5 @@ mod uc;
 
 pub use attr::{AddressVector, MigState, Mtu, QpAttr, QpAttrMask, QpState, QpType};
 pub use datagram::{GSI_QKEY, GSI_QPN};
-pub use queue_pair::{QpCaps, QpInit, QueuePair, RecvPoster, SendBatch, SendPoster};
+pub use queue_pair::{ALL_PORTS, QpCaps, QpInit, QueuePair, RecvPoster, SendBatch, SendPoster};
 pub use transition::{RC_TO_RTS, Transition, steps_to_rts, transition, transitions};

@@ -65,11 +65,17 @@ pub struct QpInit {
     pub signal_all: bool,
     /// Where receives are taken from, instead of a queue of its own.
     pub srq: Option<Arc<SharedReceiveQueue>>,
-    /// Of QP1: the port that it serves, counted from 1.
+    /// Of QP1: the port that it serves, counted from 1; [`ALL_PORTS`] for one that serves all.
     pub port_num: u8,
     /// The domain of the target of an extended reliable connection.
     pub xrcd: Option<Arc<XrcDomain>>,
 }
+
+/// In the place of a port's number: all ports of the device.
+///
+/// What an adapter has a QP1 of each port for, one can do: an address handle names the port that a
+/// datagram leaves by, and the address that it came to the one that it came by.
+pub const ALL_PORTS: u8 = 0;
 
 impl QpInit {
     /// A queue pair with the default capacities that completes in one queue.

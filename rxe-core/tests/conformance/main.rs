@@ -24,6 +24,7 @@ mod gsi;
 mod hostile;
 mod invalidate;
 mod multicast;
+mod ports;
 mod read_gaps;
 mod regions;
 mod registration;
