@@ -16,7 +16,7 @@ const ARPHRD_LOOPBACK: u16 = 772;
 
 /// `SIOCETHTOOL` of `<linux/sockios.h>`, and its question about the link (`ETHTOOL_GSET` of
 /// `<linux/ethtool.h>`).
-const SIOCETHTOOL: libc::Ioctl = 0x8946;
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
 const ETHTOOL_GSET: u32 = 1;
 
 /// `struct ethtool_cmd`: the question, and the speed in two halves.
@@ -138,8 +138,9 @@ impl InterfaceRequests {
         #[allow(unsafe_code)]
         // SAFETY: `request` is exclusive for the call, and says truly how many bytes `listed` has,
         // which the kernel writes whole entries into, and no more than fit.
-        let result =
-            unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFCONF, &raw mut request) };
+        let result = unsafe {
+            libc::ioctl(self.socket.as_raw_fd(), code_of(libc::SIOCGIFCONF), &raw mut request)
+        };
         if result < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -148,15 +149,21 @@ impl InterfaceRequests {
         Ok(listed)
     }
 
-    fn ioctl(&self, code: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+    fn ioctl(&self, code: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
         #[allow(unsafe_code)]
         // SAFETY: `request` is an exclusive reference to a whole `ifreq` for the time of the call.
         // The codes passed here read `ifr_name` (ended by a NUL, see `request_for`) and write into
         // `ifr_ifru`, never past the structure; that of ethtool reads and writes the structure that
         // `ifru_data` points to, which its caller has whole for as long. The descriptor is open: `self` owns it.
-        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), code, &raw mut *request) };
+        let result =
+            unsafe { libc::ioctl(self.socket.as_raw_fd(), code_of(code), &raw mut *request) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
+}
+
+/// A code as `ioctl` takes it, which has it as an int in musl. It has 16 bits.
+const fn code_of(code: libc::c_ulong) -> libc::Ioctl {
+    code as libc::Ioctl
 }
 
 /// What an entry of `SIOCGIFCONF` says; `None` for one of another family.
