@@ -61,6 +61,14 @@ pub trait Link: Send {
     /// whoever waits needs neither the link nor its lock. `None` when the link has none.
     fn poll_fd(&self) -> Option<Arc<OwnedFd>>;
 
+    /// Whether all that comes to its address for the slot of its shard comes to this link, whoever
+    /// else gets it too.
+    ///
+    /// Then what another process has got and passes on came here already.
+    fn hears_all(&self) -> bool {
+        false
+    }
+
     /// The next hint that a packet did not arrive, gathered by the other calls.
     ///
     /// ICMP errors are easily forged and peers restart: a hint of loss, never a failure.

@@ -12,6 +12,7 @@
 //! the UDP link are; when its process ends, another one takes over. A [`PacketGroup`] receives what
 //! is sent to a multicast group.
 
+mod by_udp;
 mod filter;
 mod group;
 mod link;

@@ -16,10 +16,12 @@ pub(crate) mod steer;
 pub(crate) mod sys;
 
 pub use group::{UdpGroup, UdpGroupConfig};
+pub(crate) use hint::drain as drain_errors;
+pub(crate) use link::may_be_icmp;
 pub use link::{UdpConfig, UdpLink};
 pub use raw_pipe::{PipeWork, RawPipe, RawPipeReport};
-pub(crate) use socket::socket_address;
 pub use socket::{BufferSizes, source_port};
+pub(crate) use socket::{TxKey, TxSockets, socket_address};
 pub use steer::{BindError, ROCE_PORT};
 
 /// An address of 127/8 for a unit test, other in test runs at the same time.

@@ -61,6 +61,10 @@ impl<L: Link> Link for FaultyLink<L> {
         self.link.poll_fd()
     }
 
+    fn hears_all(&self) -> bool {
+        self.link.hears_all()
+    }
+
     fn poll_unreachable(&mut self) -> Option<Unreachable> {
         self.link.poll_unreachable()
     }

@@ -25,11 +25,14 @@ const IPV6: u32 = 0x86dd;
 /// IP's number of UDP.
 const UDP: u32 = 17;
 
-/// Where headers are in a frame: the kernel takes VLAN tags out before.
+/// Where the EtherType is in a frame, or that of the tag that stands before it.
 const ETHER_TYPE: u32 = 12;
-const L3: u32 = 14;
-/// Behind a header of 40 bytes, GRH or IPv6.
-const L4: u32 = L3 + 40;
+const ETHERNET_LEN: u32 = 14;
+/// EtherType and length of a VLAN tag (IEEE 802.1Q).
+const VLAN: u32 = 0x8100;
+const TAG_LEN: u32 = 4;
+/// Lengths of headers; 40 bytes are those of GRH and of IPv6.
+const HEADER_LEN: u32 = 40;
 const UDP_LEN: u32 = 8;
 /// The slot: the top byte of the destination QPN in BTH.
 const SLOT: u32 = 5;
@@ -52,6 +55,9 @@ pub(super) struct Accepted<'a> {
     pub slots: &'a [u8],
     /// The interfaces that they come by.
     pub ifindexes: &'a [u32],
+    /// Also frames in which a VLAN tag stands. The kernel takes tags out of what comes, but not out
+    /// of what a packet socket of this host sends.
+    pub tag_may_stand: bool,
 }
 
 /// A part of the program: passed, or the frame is refused.
@@ -97,21 +103,34 @@ impl Check {
 /// The program that accepts these packets, and nothing else.
 pub(super) fn program(accepted: &Accepted<'_>) -> Vec<libc::sock_filter> {
     let mut program = Vec::new();
-    for (ether_type, checks) in branches(accepted) {
-        let body = compile(&checks);
+    push_branches(&mut program, accepted, 0);
+    if accepted.tag_may_stand {
         program.push(instruction(LOAD_HALF, ETHER_TYPE));
-        // Over the branch, where it is another EtherType. A branch is short.
-        let over = u8::try_from(body.len()).unwrap_or(u8::MAX);
-        program.push(libc::sock_filter { code: JUMP_EQUAL, jt: 0, jf: over, k: ether_type });
-        program.extend(body);
+        // Over the refusal, where there is a tag.
+        program.push(libc::sock_filter { code: JUMP_EQUAL, jt: 1, jf: 0, k: VLAN });
+        program.push(instruction(RETURN, 0));
+        push_branches(&mut program, accepted, TAG_LEN);
     }
     program.push(instruction(RETURN, 0));
     program
 }
 
-/// What is checked of the frames of each EtherType.
-fn branches(accepted: &Accepted<'_>) -> Vec<(u32, Vec<Check>)> {
-    let Accepted { gid, slots, ifindexes } = *accepted;
+/// Appends what accepts frames in which tags of so many bytes stand; others fall through.
+fn push_branches(program: &mut Vec<libc::sock_filter>, accepted: &Accepted<'_>, tags: u32) {
+    for (ether_type, checks) in branches(accepted, ETHERNET_LEN + tags) {
+        let body = compile(&checks);
+        program.push(instruction(LOAD_HALF, ETHER_TYPE + tags));
+        // Over the branch, where it is another EtherType. A branch is short.
+        let over = u8::try_from(body.len()).unwrap_or(u8::MAX);
+        program.push(libc::sock_filter { code: JUMP_EQUAL, jt: 0, jf: over, k: ether_type });
+        program.extend(body);
+    }
+}
+
+/// What is checked of the frames of each EtherType, whose network header is at `l3`.
+fn branches(accepted: &Accepted<'_>, l3: u32) -> Vec<(u32, Vec<Check>)> {
+    let Accepted { gid, slots, ifindexes, .. } = *accepted;
+    let l4 = l3 + HEADER_LEN;
     let way = || {
         let values = ifindexes.to_vec();
         vec![
@@ -124,26 +143,26 @@ fn branches(accepted: &Accepted<'_>) -> Vec<(u32, Vec<Check>)> {
         Check::AnyOf { load, at, values }
     };
     let mut v1 = way();
-    v1.extend(address(L3 + 24, &gid.raw()));
-    v1.push(slot_at(LOAD_BYTE, L4 + SLOT));
+    v1.extend(address(l3 + 24, &gid.raw()));
+    v1.push(slot_at(LOAD_BYTE, l4 + SLOT));
     let port = u32::from(ROCE_PORT);
     let mut v2 = way();
     let ether_type = match gid.to_ip() {
         IpAddr::V4(v4) => {
-            v2.push(Check::equal(LOAD_BYTE, L3 + 9, UDP));
+            v2.push(Check::equal(LOAD_BYTE, l3 + 9, UDP));
             // No fragment: neither more to come nor an offset.
-            v2.push(Check::Clear { load: LOAD_HALF, at: L3 + 6, bits: 0x3fff });
-            v2.extend(address(L3 + 16, &v4.octets()));
-            v2.push(Check::HeaderLen { at: L3 });
-            v2.push(Check::equal(LOAD_HALF_INDEXED, L3 + 2, port));
-            v2.push(slot_at(LOAD_BYTE_INDEXED, L3 + UDP_LEN + SLOT));
+            v2.push(Check::Clear { load: LOAD_HALF, at: l3 + 6, bits: 0x3fff });
+            v2.extend(address(l3 + 16, &v4.octets()));
+            v2.push(Check::HeaderLen { at: l3 });
+            v2.push(Check::equal(LOAD_HALF_INDEXED, l3 + 2, port));
+            v2.push(slot_at(LOAD_BYTE_INDEXED, l3 + UDP_LEN + SLOT));
             IPV4
         }
         IpAddr::V6(_) => {
-            v2.push(Check::equal(LOAD_BYTE, L3 + 6, UDP));
-            v2.extend(address(L3 + 24, &gid.raw()));
-            v2.push(Check::equal(LOAD_HALF, L4 + 2, port));
-            v2.push(slot_at(LOAD_BYTE, L4 + UDP_LEN + SLOT));
+            v2.push(Check::equal(LOAD_BYTE, l3 + 6, UDP));
+            v2.extend(address(l3 + 24, &gid.raw()));
+            v2.push(Check::equal(LOAD_HALF, l4 + 2, port));
+            v2.push(slot_at(LOAD_BYTE, l4 + UDP_LEN + SLOT));
             IPV6
         }
     };
@@ -278,7 +297,8 @@ mod tests {
     }
 
     fn of(gid: &str, slots: &[u8]) -> Vec<libc::sock_filter> {
-        program(&Accepted { gid: gid.parse().expect("a GID"), slots, ifindexes: &[2, 1] })
+        let gid = gid.parse().expect("a GID");
+        program(&Accepted { gid, slots, ifindexes: &[2, 1], tag_may_stand: false })
     }
 
     #[test]
@@ -320,6 +340,28 @@ mod tests {
         options[14] = 0x46;
         options.splice(34..34, [1, 1, 1, 1]);
         assert!(accepts(&program, &options));
+    }
+
+    #[test]
+    fn a_tag_may_stand_where_that_is_said() {
+        use GidType::{RoceV1, RoceV2};
+        for (from, own, gid_type) in [
+            ("10.0.0.1", "10.0.0.2", RoceV1),
+            ("10.0.0.1", "10.0.0.2", RoceV2),
+            ("fd00::1", "fd00::2", RoceV2),
+        ] {
+            let gid = own.parse().expect("a GID");
+            let accepted = Accepted { gid, slots: &[9], ifindexes: &[2], tag_may_stand: true };
+            let (with, without) = (program(&accepted), of(own, &[9]));
+            let plain = frame(from, own, gid_type, 9);
+            let mut tagged = plain.clone();
+            tagged.splice(12..12, [0x81, 0, 0, 7]);
+            assert!(accepts(&with, &plain) && accepts(&with, &tagged), "{own} {gid_type}");
+            assert!(accepts(&without, &plain) && !accepts(&without, &tagged), "{own} {gid_type}");
+            let mut other = frame(from, own, gid_type, 8);
+            other.splice(12..12, [0x81, 0, 0, 7]);
+            assert!(!accepts(&with, &other), "another slot");
+        }
     }
 
     #[test]

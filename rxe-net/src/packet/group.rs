@@ -36,8 +36,7 @@ pub struct PacketGroupConfig {
 /// What comes to a multicast group by one interface, over a packet socket, of RoCE v1 and v2. R49.
 ///
 /// As [`UdpGroup`](crate::udp::UdpGroup) in all else. What this host sends to the group is seen as
-/// it leaves, of frames with a VLAN tag of the packet link alone nothing: the tag still stands in
-/// them then.
+/// it leaves.
 pub struct PacketGroup {
     group: Gid,
     receiver: Receiver,
@@ -63,7 +62,9 @@ impl PacketGroup {
         let PacketGroupConfig { group, ifindex, vlan, buffers } = config;
         let os = |what| move |source| OpenPacketError::Os { ifindex, what, source };
         let slots = &[MULTICAST_QPN.slot()];
-        let accepted = Accepted { gid: group, slots, ifindexes: &[ifindex] };
+        // Of what other processes here send to the group by themselves, tags and all.
+        let tag_may_stand = vlan.is_some();
+        let accepted = Accepted { gid: group, slots, ifindexes: &[ifindex], tag_may_stand };
         let socket = SocketConfig { ifindex, accepted, hears_own_host: true, buffers };
         let socket = socket::open(&socket)?;
         if let Some(mac) = group.multicast_mac() {

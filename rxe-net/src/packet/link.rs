@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -11,10 +12,11 @@ use rxe_core::time::Instant;
 use rxe_wire::Qpn;
 use thiserror::Error;
 
+use super::by_udp::ByUdp;
 use super::filter::{self, Accepted};
 use super::office::Office;
 use super::receive::Receiver;
-use super::resolve::{LOOPBACK_IFINDEX, Resolver};
+use super::resolve::{LOOPBACK_IFINDEX, Resolver, Way};
 use super::socket::{self, SocketConfig};
 use crate::batch::{ICRC_LEN, TxBatch, TxPacket};
 use crate::frame::{self, FrameHeaders, UDP_CHECKSUM};
@@ -112,8 +114,9 @@ impl OpenPacketError {
 ///
 /// A packet whose destination's Ethernet address is not known yet is lost, like one that the
 /// network dropped, and the kernel is asked to find the address out: the engine sends it again,
-/// soon after. Packets for an address of this host go by `lo`, where packet links get them, but no
-/// sockets of IP, whose kernel takes a frame with a source of its own for a martian.
+/// soon after. Packets for an address of this host go by `lo`, and those for groups may come back to
+/// it: those of RoCE v2 leave by UDP, so that links of both kinds get them, and others, or with a
+/// VLAN tag, as frames, which reach packet links alone.
 ///
 /// Port 4791 of the GID's address is held by a socket that drops all, so that the kernel does not
 /// answer what comes there with ICMP errors; where somebody else has it, it is held already, and
@@ -123,6 +126,7 @@ pub struct PacketLink {
     receiver: Receiver,
     office: Office,
     resolver: Resolver,
+    by_udp: ByUdp,
     /// Frames about to leave, each behind its virtio header, kept for its memory.
     frames: Vec<u8>,
     /// Packets in one frame at most; 1 when segmentation is off, or was refused.
@@ -153,9 +157,22 @@ struct Outgoing {
     end: usize,
 }
 
-/// Why packets have no frame, and are lost.
+/// What to do about a send that failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    /// There is no room for it, nor for what is behind it: all that waits.
+    Wait,
+    /// It is written anew, smaller.
+    Again,
+    /// It is lost.
+    Lost,
+}
+
+/// Why packets have no frame. But for those that go another way they are lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Frameless {
+    /// They leave by UDP ([`ByUdp`]).
+    ByUdp,
     /// They cannot go out here at all.
     Foreign,
     /// Nobody knows where to.
@@ -173,7 +190,12 @@ impl PacketLink {
     pub fn open(config: PacketConfig) -> Result<Self, OpenPacketError> {
         let PacketConfig { ifindex, gid, slot, vlan, gso, buffers, .. } = config;
         let os = |what| move |source| OpenPacketError::Os { ifindex, what, source };
-        let accepted = Accepted { gid, slots: &[slot], ifindexes: &[ifindex, LOOPBACK_IFINDEX] };
+        let accepted = Accepted {
+            gid,
+            slots: &[slot],
+            ifindexes: &[ifindex, LOOPBACK_IFINDEX],
+            tag_may_stand: false,
+        };
         let socket = SocketConfig { ifindex, accepted, hears_own_host: false, buffers };
         let receiver = Receiver::new(socket::open(&socket)?, vlan);
         tracing::debug!(target: "rxe::net", %gid, slot, "opens a packet link");
@@ -182,6 +204,7 @@ impl PacketLink {
             receiver,
             office: Office::new(gid, ifindex),
             resolver: Resolver::new(ifindex, gid).map_err(os("ask for neighbours"))?,
+            by_udp: ByUdp::new(gid, ifindex, slot, buffers),
             frames: Vec::new(),
             max_segments: if gso { MAX_SEGMENTS } else { 1 },
             counters: LinkCounters::default(),
@@ -214,7 +237,8 @@ impl PacketLink {
         }
         let PacketConfig { ifindex, gid, slot, .. } = self.config;
         let (slots, ifindexes) = (&[slot, Qpn::GSI.slot()], &[ifindex, LOOPBACK_IFINDEX]);
-        let program = filter::program(&Accepted { gid, slots, ifindexes });
+        let accepted = Accepted { gid, slots, ifindexes, tag_may_stand: false };
+        let program = filter::program(&accepted);
         match sys::attach_filter(self.receiver.socket().as_fd(), &program) {
             Ok(()) => tracing::debug!(target: "rxe::net", %gid, slot, "takes packets to QP1"),
             Err(error) => {
@@ -259,18 +283,13 @@ impl PacketLink {
         }
         let way = self.resolver.way(now, packet.path()).ok_or(Frameless::NoNeighbour)?;
         let path = Path { vlan: packet.path().vlan.or(self.config.vlan), ..*packet.path() };
+        // R49: the host's own members of a group get it too.
+        let is_for_own = way == Way::OWN || path.destination.is_multicast();
+        if is_for_own && path.gid_type == GidType::RoceV2 && path.vlan.is_none() {
+            return Err(Frameless::ByUdp);
+        }
         let headers = self.headers(&packet, way.mac);
-        let unwritable = |error| {
-            tracing::debug!(target: "rxe::net", %error, "a packet that has no frame");
-            Frameless::Unwritable
-        };
-        let flow = frame::icrc_flow(&path, &headers).map_err(unwritable)?;
-        // In the batch, so that a bit that is to be flipped by injected faults is flipped there.
-        batch.seal_run(first, count, |segment, body, _| {
-            flow.icrc(IDENTIFICATION + segment as u16, body).to_le_bytes()
-        });
-        self.capture_sent(now, batch, first..first + count, &path, &headers);
-        let sealed = batch.sealed_run(first, count).ok_or(Frameless::Unwritable)?;
+        let sealed = self.seal(now, batch, first..first + count, &path, &headers)?;
         let start = self.frames.len();
         let written = match count {
             1 => self.write_single(&path, &headers, sealed),
@@ -278,9 +297,95 @@ impl PacketLink {
         };
         if let Err(error) = written {
             self.frames.truncate(start);
-            return Err(unwritable(error));
+            tracing::debug!(target: "rxe::net", %error, "a packet that has no frame");
+            return Err(Frameless::Unwritable);
         }
         Ok(Outgoing { count, ifindex: way.ifindex, end: self.frames.len() })
+    }
+
+    /// Gives packets that leave as one their iCRCs, and gives all their bytes.
+    fn seal<'b>(
+        &self,
+        now: Instant,
+        batch: &'b mut TxBatch,
+        packets: Range<usize>,
+        path: &Path,
+        headers: &FrameHeaders,
+    ) -> Result<&'b [u8], Frameless> {
+        let flow = frame::icrc_flow(path, headers).map_err(|error| {
+            tracing::debug!(target: "rxe::net", %error, "a packet that has no iCRC");
+            Frameless::Unwritable
+        })?;
+        // In the batch, so that a bit that is to be flipped by injected faults is flipped there.
+        batch.seal_run(packets.start, packets.len(), |segment, body, _| {
+            flow.icrc(IDENTIFICATION + segment as u16, body).to_le_bytes()
+        });
+        self.capture_sent(now, batch, packets.clone(), path, headers);
+        batch.sealed_run(packets.start, packets.len()).ok_or(Frameless::Unwritable)
+    }
+
+    /// Sends packets by UDP; returns how many, and what became of them.
+    fn send_by_udp(
+        &mut self,
+        now: Instant,
+        batch: &mut TxBatch,
+        first: usize,
+        count: usize,
+    ) -> (usize, TransmitReport) {
+        self.counters.send_calls += 1;
+        let sent = match batch.packets().get(first).copied() {
+            Some(packet) => self.try_by_udp(now, batch, first..first + count, &packet),
+            None => Err(io::ErrorKind::InvalidInput.into()),
+        };
+        self.captured = self.captured.max(first + count);
+        match sent {
+            Ok(()) => {
+                self.count_sent(batch, first..first + count);
+                (count, TransmitReport { sent: count, lost: 0 })
+            }
+            Err(error) => match self.judge(&error, count) {
+                Verdict::Wait => (count, TransmitReport::default()),
+                Verdict::Again => (0, TransmitReport::default()),
+                Verdict::Lost => (count, TransmitReport { sent: 0, lost: count }),
+            },
+        }
+    }
+
+    fn try_by_udp(
+        &mut self,
+        now: Instant,
+        batch: &mut TxBatch,
+        packets: Range<usize>,
+        packet: &TxPacket,
+    ) -> io::Result<()> {
+        let source_port = self.by_udp.prepare(packet)?;
+        let no_mac = Way::OWN.mac;
+        let headers = FrameHeaders { source_port, ..self.headers(packet, no_mac) };
+        let sealed = self.seal(now, batch, packets, packet.path(), &headers);
+        self.by_udp.send(packet, sealed.map_err(|_| io::ErrorKind::InvalidData)?)
+    }
+
+    /// What to do about a send of so many packets that failed.
+    fn judge(&mut self, error: &io::Error, count: usize) -> Verdict {
+        match error.raw_os_error() {
+            // R40: the host has no room at present.
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => {
+                self.counters.send_waits += 1;
+                Verdict::Wait
+            }
+            // Linux before 6.2 does not know such frames. They are written anew.
+            Some(libc::EINVAL | libc::EIO) if count > 1 => {
+                tracing::info!(target: "rxe::net", %error, "single packets from now on");
+                self.max_segments = 1;
+                self.counters.gso_fallbacks += 1;
+                Verdict::Again
+            }
+            _ => {
+                tracing::debug!(target: "rxe::net", %error, "packets lost");
+                self.counters.send_errors += count as u64;
+                Verdict::Lost
+            }
+        }
     }
 
     fn headers(&self, packet: &TxPacket, destination_mac: [u8; 6]) -> FrameHeaders {
@@ -340,7 +445,7 @@ impl PacketLink {
         &self,
         now: Instant,
         batch: &TxBatch,
-        packets: std::ops::Range<usize>,
+        packets: Range<usize>,
         path: &Path,
         headers: &FrameHeaders,
     ) {
@@ -378,6 +483,7 @@ impl PacketLink {
                 Ok(outgoing) => all[used] = outgoing,
                 // Those before it leave first, and it is lost in its turn.
                 Err(_) if used > 0 => break,
+                Err(Frameless::ByUdp) => return self.send_by_udp(now, batch, next, count),
                 Err(why) => {
                     tracing::trace!(target: "rxe::net", ?why, count, "packets lost");
                     match why {
@@ -414,23 +520,11 @@ impl PacketLink {
                     }
                     done += sent;
                 }
-                Err(error) => match error.raw_os_error() {
-                    Some(libc::EINTR) => {}
-                    // R40: the host has no room at present.
-                    Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => {
-                        self.counters.send_waits += 1;
-                        return (given, report);
-                    }
-                    // Linux before 6.2 does not know such frames. They are written anew.
-                    Some(libc::EINVAL | libc::EIO) if next.count > 1 => {
-                        tracing::info!(target: "rxe::net", %error, "single packets from now on");
-                        self.max_segments = 1;
-                        self.counters.gso_fallbacks += 1;
-                        return (report.done(), report);
-                    }
-                    _ => {
-                        tracing::debug!(target: "rxe::net", %error, "packets lost");
-                        self.counters.send_errors += next.count as u64;
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => match self.judge(&error, next.count) {
+                    Verdict::Wait => return (given, report),
+                    Verdict::Again => return (report.done(), report),
+                    Verdict::Lost => {
                         report.lost += next.count;
                         done += 1;
                     }
@@ -440,7 +534,7 @@ impl PacketLink {
         (given, report)
     }
 
-    fn count_sent(&mut self, batch: &TxBatch, packets: std::ops::Range<usize>) {
+    fn count_sent(&mut self, batch: &TxBatch, packets: Range<usize>) {
         let sent = batch.packets().get(packets).unwrap_or_default();
         self.counters.sent += sent.len() as u64;
         self.counters.sent_bytes += sent.iter().map(|p| p.sealed_len() as u64).sum::<u64>();
@@ -487,6 +581,10 @@ impl Link for PacketLink {
     fn receive(&mut self, now: Instant, sink: &mut Sink<'_>) -> io::Result<usize> {
         let Self { receiver, counters, capture, .. } = self;
         receiver.receive(now, counters, capture.as_ref(), sink)
+    }
+
+    fn hears_all(&self) -> bool {
+        true
     }
 
     fn poll_fd(&self) -> Option<Arc<OwnedFd>> {

@@ -22,7 +22,7 @@ pub(super) struct Way {
 
 impl Way {
     /// Back to this host. On `lo` all addresses are zero.
-    const OWN: Self = Self { ifindex: LOOPBACK_IFINDEX, mac: [0; 6] };
+    pub(super) const OWN: Self = Self { ifindex: LOOPBACK_IFINDEX, mac: [0; 6] };
 }
 
 /// Resolves the destinations of one link.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::thread::JoinHandle;
@@ -239,6 +240,17 @@ impl Core {
             self.transmit(now);
         }
         received
+    }
+
+    /// Takes in what came to the socket of another slot, unless it came to one of ours as well: where
+    /// a UDP link of another process has the address too, and RC alone knows what is there twice.
+    fn handle_passed_on(&mut self, now: Instant, path: &Path, bytes: &[u8]) {
+        let is_own = bytes.get(SLOT_OFFSET) == Some(&self.shard.slot());
+        let hears_all =
+            |opened: &OpenedLink| opened.gid == path.destination && opened.link.hears_all();
+        if !(is_own && self.links.iter().any(hears_all)) {
+            self.shard.handle_packet(now, path, bytes);
+        }
     }
 
     fn receive(&mut self, now: Instant, sleeper: &Sleeper) -> usize {
@@ -479,7 +491,8 @@ impl Runner {
                 }
             }
             if mask.contains(QpAttrMask::STATE) && attr.state == QpState::Rtr {
-                self.open_links_of_datagrams(core, qpn)?;
+                // Datagrams come to any address of its port, and leave from any.
+                self.open_links_of_ports(core, core.shard.datagram_ports(qpn))?;
             }
             core.shard.modify_qp(now, qpn, attr, mask)?;
             core.transmit(now);
@@ -488,27 +501,18 @@ impl Runner {
         .unwrap_or(Err(ModifyError::Forked))
     }
 
-    /// Opens the links of all addresses of its port, where a queue pair takes datagrams: they come
-    /// to any of them, and leave from any. One that cannot be opened is left out, unless all are.
-    fn open_links_of_datagrams(
+    /// Opens the links of all addresses of these ports. One that cannot be opened is left out, unless
+    /// all are.
+    fn open_links_of_ports(
         self: &Arc<Self>,
         core: &mut Core,
-        qpn: Qpn,
-    ) -> Result<(), OpenLinkError> {
-        match core.shard.datagram_port(qpn) {
-            Some(port_num) => self.open_links_of_port(core, port_num),
-            None => Ok(()),
-        }
-    }
-
-    fn open_links_of_port(
-        self: &Arc<Self>,
-        core: &mut Core,
-        port_num: u8,
+        ports: RangeInclusive<u8>,
     ) -> Result<(), OpenLinkError> {
         let device = core.shard.device().clone();
-        let Some(port) = device.port(port_num) else { return Ok(()) };
-        let owned: Vec<_> = port.gids.read().entries().filter(|entry| entry.owned).collect();
+        let mut owned = Vec::new();
+        for port in ports.filter_map(|port_num| device.port(port_num)) {
+            owned.extend(port.gids.read().entries().filter(|entry| entry.owned));
+        }
         let mut failed = None;
         for entry in &owned {
             if let Err(error) = self.open_link(core, entry) {
@@ -531,7 +535,7 @@ impl Runner {
     pub fn gids_changed(self: &Arc<Self>, port_num: u8) {
         let _ = self.with_core(|core, _| {
             if core.shard.takes_datagrams(port_num)
-                && let Err(error) = self.open_links_of_port(core, port_num)
+                && let Err(error) = self.open_links_of_ports(core, port_num..=port_num)
             {
                 tracing::warn!(target: "rxe::net", port_num, %error, "no datagrams on this port");
             }
@@ -845,7 +849,7 @@ impl Runner {
             }
             for _ in 0..HANDED_OVER_MAX {
                 let Some((path, bytes)) = self.handed_over.pop() else { break };
-                core.shard.handle_packet(now, &path, &bytes);
+                core.handle_passed_on(now, &path, &bytes);
             }
             core.transmit(now);
             self.note_deadlines(&core, now);

@@ -24,7 +24,7 @@ const BTH_LEN: usize = 12;
 ///
 /// It takes no more than [`ROUNDS_MAX`] rings full: whoever sends forged ones as fast as they are
 /// taken must not hold the caller. What is left fails the next send, which takes it then.
-pub(super) fn drain(
+pub(crate) fn drain(
     fd: BorrowedFd<'_>,
     ring: &mut RecvRing,
     found: impl FnMut(Unreachable),

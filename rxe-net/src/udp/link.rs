@@ -576,7 +576,7 @@ fn judge(error: &io::Error, run: Run, attempts: usize) -> Verdict {
 
 /// Whether the kernel makes this error of an ICMP message (`icmp_err_convert`,
 /// `icmpv6_err_convert`). A refusal by a filter, EPERM, is not among them.
-fn may_be_icmp(error: i32) -> bool {
+pub(crate) fn may_be_icmp(error: i32) -> bool {
     matches!(
         error,
         libc::ECONNREFUSED

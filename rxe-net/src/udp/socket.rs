@@ -93,16 +93,16 @@ fn set_size(fd: BorrowedFd<'_>, name: i32, size: Option<u32>) -> io::Result<()> 
 
 /// What decides which socket sends a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct TxKey {
+pub(crate) struct TxKey {
     /// Slot of the destination QP.
-    pub(super) slot: u8,
+    pub(crate) slot: u8,
     /// Flow label; 0 for none.
-    pub(super) flow_label: u32,
+    pub(crate) flow_label: u32,
 }
 
 /// A socket that sends.
 #[derive(Debug)]
-pub(super) struct TxSocket {
+pub(crate) struct TxSocket {
     /// Declared before the descriptor, so that it is dropped before.
     _tracked: Tracked,
     fd: OwnedFd,
@@ -116,17 +116,17 @@ pub(super) struct TxSocket {
 
 impl TxSocket {
     /// The UDP source port of what it sends: the iCRC covers it.
-    pub(super) const fn port(&self) -> u16 {
+    pub(crate) const fn port(&self) -> u16 {
         self.port
     }
 
     /// The socket.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
     /// Makes the next packets carry this traffic class and hop limit.
-    pub(super) fn set_header(&mut self, traffic_class: u8, hop_limit: u8) -> io::Result<()> {
+    pub(crate) fn set_header(&mut self, traffic_class: u8, hop_limit: u8) -> io::Result<()> {
         // A hop limit of 0 cannot be set; 1 reaches as far.
         let hop_limit = hop_limit.max(1);
         if self.header == Some((traffic_class, hop_limit)) {
@@ -153,7 +153,7 @@ impl TxSocket {
 
 /// The sending sockets of a link, made when first needed.
 #[derive(Debug)]
-pub(super) struct TxSockets {
+pub(crate) struct TxSockets {
     address: SocketAddr,
     slot: u8,
     multicast_ifindex: u32,
@@ -165,7 +165,7 @@ pub(super) struct TxSockets {
 impl TxSockets {
     /// Makes none yet; they will be bound to `address`, whose port does not matter, and send to
     /// groups by the interface given, or, for 0, by the one that the host chooses.
-    pub(super) const fn new(
+    pub(crate) const fn new(
         address: SocketAddr,
         slot: u8,
         multicast_ifindex: u32,
@@ -179,7 +179,7 @@ impl TxSockets {
     /// # Errors
     ///
     /// When it is a new one and cannot be made.
-    pub(super) fn get(&mut self, key: TxKey) -> io::Result<&mut TxSocket> {
+    pub(crate) fn get(&mut self, key: TxKey) -> io::Result<&mut TxSocket> {
         self.uses += 1;
         let index = match self.sockets.iter().position(|socket| socket.key == key) {
             Some(index) => index,

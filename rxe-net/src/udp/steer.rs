@@ -45,7 +45,8 @@ pub enum BindError {
     /// Something that is not urxe holds the port.
     #[error(
         "UDP port {ROCE_PORT} on {address} is taken: is rdma_rxe loaded on this host? Unload it, \
-         or give urxe another address"
+         or give urxe another address. (A process on the packet link, URXE_LINK=packet, has its \
+         addresses for itself too.)"
     )]
     PortTaken {
         /// The address.
