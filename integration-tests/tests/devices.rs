@@ -42,7 +42,7 @@ fn devices_are_told_as_the_host_has_them() {
             "\t\t\tphys_state:\t\tLINK_UP (5)\n".to_owned(),
             "\tvendor_id:\t\t\t0xffffff\n".to_owned(),
             "\tatomic_cap:\t\t\tATOMIC_HCA (1)\n".to_owned(),
-            format!("GID[  {}]:\t\t{ipv4}, RoCE v2\n", found["index"]),
+            format!("GID[  {}]:\t\t{ipv4}, RoCE v2, eth0 (the one to take)\n", found["index"]),
         ] {
             assert!(text.contains(&line), "{line:?} is not in:\n{text}");
         }

@@ -8,7 +8,10 @@ mod report;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
-use ibverbs_api::{Device, DeviceError, OpenError, QueryError, QueryGidTableError, devices};
+use ibverbs_api::{
+    Device, DeviceError, OpenError, OptionsError, QueryError, QueryGidTableError, devices,
+};
+use rxe_net::host::HostError;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -43,6 +46,10 @@ enum DevicesError {
     None,
     #[error("{device} cannot be opened: {source}")]
     Open { device: String, source: OpenError },
+    #[error(transparent)]
+    Host(#[from] HostError),
+    #[error(transparent)]
+    Options(#[from] OptionsError),
     #[error(transparent)]
     Port(#[from] QueryError),
     #[error(transparent)]

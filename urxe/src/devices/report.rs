@@ -1,12 +1,14 @@
-//! What one device says of itself, in the words of `ibv_devinfo(1)`.
+//! What one device says of itself, in the words of `ibv_devinfo(1)`. What nothing of RoCE has, or no
+//! device here (reliable datagrams, raw packets, a subnet manager), is left out: there it is 0.
 
 use std::fmt;
 
 use bitflags::Flags;
 use ibverbs_api::{
-    AtomicCap, CongestionConfig, Context, Device, DeviceAttr, GidEntry, Limits, LinkOptions, Mtu,
-    OpenOptions, PhysState, PortAttr, PortState,
+    AtomicCap, CongestionConfig, Context, Device, DeviceAttr, GidEntry, Limits, LinkKind,
+    LinkOptions, Mtu, OpenOptions, PhysState, PortAttr, PortState,
 };
+use rxe_net::host::interfaces;
 use serde_json::{Map, Value, json};
 
 use super::DevicesError;
@@ -39,16 +41,19 @@ pub(super) struct Report {
 struct Port {
     number: u8,
     fields: Vec<Field>,
-    gids: Vec<GidEntry>,
+    /// Each with the name of its interface.
+    gids: Vec<(GidEntry, String)>,
+    /// The index of the entry to take.
+    chosen: Option<u32>,
 }
 
 impl Report {
     /// Opens the device and asks it.
     pub(super) fn of(device: &Device) -> Result<Self, DevicesError> {
         let failed = |source| DevicesError::Open { device: device.name().to_owned(), source };
-        // Not those of the environment: nothing is sent, so no capture is wanted.
+        // Of the environment only the kind of link: nothing is sent, so no capture is wanted.
         let options = OpenOptions {
-            link: LinkOptions::default(),
+            link: LinkOptions { kind: LinkKind::from_env()?, ..LinkOptions::default() },
             shards: 1,
             limits: Limits::default(),
             congestion: CongestionConfig::default(),
@@ -76,21 +81,32 @@ impl Report {
 impl Port {
     fn of(context: &Context, number: u8) -> Result<Self, DevicesError> {
         let fields = port_fields(&context.query_port(number)?);
-        let gids = context.query_gid_table()?;
-        let gids = gids.into_iter().filter(|entry| entry.port_num == u32::from(number)).collect();
-        Ok(Self { number, fields, gids })
+        let names: Vec<_> =
+            interfaces()?.into_iter().map(|info| (info.ifindex, info.name)).collect();
+        let named = |entry: GidEntry| {
+            let found = names.iter().find(|(ifindex, _)| *ifindex == entry.ifindex);
+            let name =
+                found.map_or_else(|| format!("#{}", entry.ifindex), |(_, name)| name.clone());
+            (entry, name)
+        };
+        let gids = context.query_gid_table()?.into_iter();
+        let gids = gids.filter(|entry| entry.port_num == u32::from(number)).map(named).collect();
+        let chosen = context.routable_gid(number)?.map(|entry| entry.gid_index);
+        Ok(Self { number, fields, gids, chosen })
     }
 
     fn to_json(&self) -> Value {
         let mut object = to_object(&self.fields);
         object.insert("port".to_owned(), json!(self.number));
-        let gids = self.gids.iter().map(|entry| {
+        let gids = self.gids.iter().map(|(entry, interface)| {
             json!({
                 "index": entry.gid_index,
                 "gid": entry.gid.to_string(),
                 "type": entry.gid_type.to_string(),
+                "interface": interface,
                 "ifindex": entry.ifindex,
                 "owned": entry.owned,
+                "chosen": self.chosen == Some(entry.gid_index),
             })
         });
         object.insert("gids".to_owned(), gids.collect());
@@ -105,10 +121,15 @@ impl fmt::Display for Report {
         for port in &self.ports {
             writeln!(f, "\t\tport:\t{}", port.number)?;
             write_fields(f, 3, PORT_COLUMN, &port.fields)?;
-            for GidEntry { gid, gid_index, gid_type, owned, .. } in &port.gids {
+            for (entry, interface) in &port.gids {
+                let GidEntry { gid, gid_index, gid_type, owned, .. } = entry;
                 // One that is not owned is shown as Linux shows it, but nothing can be sent from it.
-                let note = if *owned { "" } else { " (not an address of this host)" };
-                writeln!(f, "\t\t\tGID[{gid_index:3}]:\t\t{gid}, {gid_type}{note}")?;
+                let note = match (owned, port.chosen == Some(*gid_index)) {
+                    (false, _) => " (not an address of this host)",
+                    (true, true) => " (the one to take)",
+                    (true, false) => "",
+                };
+                writeln!(f, "\t\t\tGID[{gid_index:3}]:\t\t{gid}, {gid_type}, {interface}{note}")?;
             }
         }
         Ok(())
@@ -228,19 +249,24 @@ fn limit_fields(limits: &Limits) -> Vec<Field> {
         max_qp_init_rd_atom,
         max_async_events: _,
     } = *limits;
+    let product = |one: u32, other: u32| u64::from(one) * u64::from(other);
     vec![
         field("max_qp", max_qp),
         field("max_qp_wr", max_qp_wr),
         field("max_sge", max_sge),
+        field("max_sge_rd", max_sge),
         field("max_inline_data", max_inline_data),
         field("max_cq", max_cq),
         field("max_cqe", max_cqe),
         field("max_mr", max_mr),
+        field("max_mw", max_mr),
         field("max_pd", max_pd),
         field("max_qp_rd_atom", max_qp_rd_atom),
         field("max_qp_init_rd_atom", max_qp_init_rd_atom),
+        field("max_res_rd_atom", product(max_qp_rd_atom.into(), max_qp)),
         field("max_mcast_grp", max_mcast_grp),
         field("max_mcast_qp_attach", max_mcast_qp_attach),
+        field("max_total_mcast_qp_attach", product(max_mcast_grp, max_mcast_qp_attach)),
         field("max_ah", max_ah),
         field("max_srq", max_srq),
         field("max_srq_wr", max_srq_wr),
@@ -294,6 +320,7 @@ mod tests {
                 number: 1,
                 fields: vec![with_text("state", "PORT_ACTIVE", "PORT_ACTIVE (4)".to_owned())],
                 gids: Vec::new(),
+                chosen: None,
             }],
         };
         let text = "hca_id:\trxe_lo\n\tfw_ver:\t\t\t\t1\n\tmax_mcast_qp_attach:\t\t8\n\t\tport:\t1\n\
