@@ -1,12 +1,14 @@
-//! GID tables, port states and events, as the interfaces of a namespace change: `urxe gids`.
+//! GID tables, port states, events and queue pairs, as the interfaces of a namespace change.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use integration_tests::Pingpong;
+use integration_tests::{Member, Pingpong, compile};
 use serde_json::Value;
 use testkit::binary::urxe_binary;
 use testkit::netns::{Joined, Namespace, VethOptions, with_namespaces};
 use testkit::process::{self, Finished, Running};
+use testkit::scratch::Scratch;
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// What comes that should not, comes within this time.
@@ -259,5 +261,273 @@ fn a_connection_whose_address_goes_ends_in_retry_exceeded() {
         }
         let has_failed = ends.iter().any(|end| end.stderr.contains("retries exceeded"));
         assert!(has_failed, "{} {}", ends[0], ends[1]);
+    });
+}
+
+/// One thing that is done to a device of two ports on the packet link, and what comes of it.
+struct PortStep {
+    /// A command of ip(8), or an order to the process that has the device open, behind a `!`.
+    act: &'static str,
+    /// The events, in their order, with their ports.
+    events: &'static str,
+    /// What the table is then, where it is another one than before: [`Ports`].
+    becomes: fn(&mut Ports),
+}
+
+/// What each port shows: state and path MTU, and its entries, some of which are changed by a step.
+#[derive(Clone, Debug)]
+struct Ports([(&'static str, Vec<&'static str>); 2]);
+
+impl Ports {
+    fn state(&mut self, port: usize, state: &'static str) {
+        self.0[port - 1].0 = state;
+    }
+
+    /// Puts entries in, in the place of those of the same index, in order of their indices.
+    fn put(&mut self, port: usize, entries: &[&'static str]) {
+        let number = |entry: &str| entry.split(' ').next().unwrap().parse::<u32>().unwrap();
+        let all = &mut self.0[port - 1].1;
+        all.retain(|old| entries.iter().all(|new| number(new) != number(old)));
+        all.extend(entries);
+        all.sort_by_key(|entry| number(entry));
+    }
+
+    fn remove(&mut self, port: usize, word: &str) {
+        self.0[port - 1].1.retain(|entry| !entry.contains(word));
+    }
+
+    fn shown(&self) -> String {
+        let port =
+            |(state, entries): &(&str, Vec<&str>)| format!("{state}: {}", entries.join(", "));
+        format!("table {}", self.0.iter().map(port).collect::<Vec<_>>().join("; "))
+    }
+}
+
+const fn port_step(act: &'static str, events: &'static str, becomes: fn(&mut Ports)) -> PortStep {
+    PortStep { act, events, becomes }
+}
+
+/// Both versions of RoCE, each with its own index; tentative addresses; two ports, of which each
+/// step changes one; interfaces on top of either; an index that is in use; a port that is lost, and
+/// the other one.
+const PORT_STEPS: &[PortStep] = &[
+    port_step("address add 10.78.0.1/24 dev eth1", "GID_CHANGE 2", |t| {
+        t.put(2, &["2 v1 ::ffff:10.78.0.1 eth1", "3 v2 ::ffff:10.78.0.1 eth1"]);
+    }),
+    // Nothing can be sent from it until Linux has seen that nobody else has it.
+    port_step("address add fd00:78::1/64 dev eth1", "GID_CHANGE 2, GID_CHANGE 2", |t| {
+        t.put(2, &["4 v1 fd00:78::1 eth1", "5 v2 fd00:78::1 eth1"]);
+    }),
+    port_step("link set eth1 mtu 9000", "", |t| t.state(2, "up 4096")),
+    port_step("link set eth1 mtu 1500", "", |t| t.state(2, "up 1024")),
+    port_step("address delete fd00:78::1/64 dev eth1", "GID_CHANGE 2", |t| {
+        t.remove(2, "fd00:78::1");
+    }),
+    port_step("link add mv1 link eth1 type macvlan mode bridge", "", |_| ()),
+    port_step("link set mv1 addrgenmode none", "", |_| ()),
+    port_step("address add 10.79.0.1/24 dev mv1", "GID_CHANGE 2", |t| {
+        t.put(2, &["4 v1 ::ffff:10.79.0.1 mv1", "5 v2 ::ffff:10.79.0.1 mv1"]);
+    }),
+    port_step("link set peer1 down", "PORT_ERR 2", |t| t.state(2, "down 1024")),
+    port_step("link set peer0 down", "PORT_ERR 1", |t| t.state(1, "down 1024")),
+    port_step("link set peer1 up", "PORT_ACTIVE 2", |t| t.state(2, "up 1024")),
+    port_step("link set peer0 up", "PORT_ACTIVE 1", |t| t.state(1, "up 1024")),
+    // Connections of both ports, from the second version.
+    port_step("!pair 1 3", "", |_| ()),
+    port_step("!pair 2 3", "", |_| ()),
+    port_step("address add 10.80.0.1/24 dev eth0", "GID_CHANGE 1", |t| {
+        t.put(1, &["4 v1 ::ffff:10.80.0.1 eth0", "5 v2 ::ffff:10.80.0.1 eth0"]);
+    }),
+    port_step("address delete 10.77.0.1/24 dev eth0", "GID_CHANGE 1", |t| t.remove(1, "10.77.0.1")),
+    // Index 3 is in use, so nothing else is put there; index 2 is not.
+    port_step("address add 10.81.0.1/24 dev eth0", "GID_CHANGE 1", |t| {
+        t.put(1, &["2 v1 ::ffff:10.81.0.1 eth0", "6 v2 ::ffff:10.81.0.1 eth0"]);
+    }),
+    port_step("!part 0", "", |_| ()),
+    port_step("address add 10.82.0.1/24 dev eth0", "GID_CHANGE 1", |t| {
+        t.put(1, &["3 v1 ::ffff:10.82.0.1 eth0", "7 v2 ::ffff:10.82.0.1 eth0"]);
+    }),
+    port_step("!pair 1 7", "", |_| ()),
+    // One after the other; what is left is what needs no address.
+    port_step("address flush dev eth0", "GID_CHANGE 1, GID_CHANGE 1, GID_CHANGE 1", |t| {
+        t.remove(1, "::ffff:");
+    }),
+    port_step("link delete mv1", "GID_CHANGE 2", |t| t.remove(2, "mv1")),
+    port_step("address delete 10.78.0.1/24 dev eth1", "GID_CHANGE 2", |t| t.remove(2, "10.78.")),
+    // It goes to another namespace: here it is gone. The other port goes on, and so does the device.
+    port_step("link set eth0 netns OTHER", "PORT_ERR 1, GID_CHANGE 1", |t| {
+        t.state(1, "down 1024");
+        t.remove(1, " ");
+    }),
+];
+
+/// What is told, until it is that, or until the limit.
+fn told_until(watcher: &mut Member, order: &str, expected: &str, told: &mut Vec<String>) {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let answer = watcher.ask(order, order).unwrap();
+        let news = answer[order.len()..].trim();
+        if order == "events" {
+            told.extend(news.split(", ").filter(|event| !event.is_empty()).map(String::from));
+        } else {
+            *told = vec![answer.clone()];
+        }
+        if told.join(", ") == expected || Instant::now() >= end {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn r60_two_ports_of_both_versions_follow_their_interfaces() {
+    with_namespaces("r60_two_ports_of_both_versions_follow_their_interfaces", || {
+        let (namespace, other) = (namespace(), Namespace::new("other").unwrap());
+        for command in [
+            "link add eth1 address 52:54:00:77:00:02 type veth peer name peer1",
+            "link set eth1 addrgenmode none",
+            "link set peer1 addrgenmode none",
+            "link set peer1 up",
+            "link set eth1 up",
+        ] {
+            namespace.tool("ip", command.split(' ')).unwrap();
+        }
+        wait_until_up(&namespace, &["eth0", "eth1"]);
+        // An interface without an address is no device by itself.
+        namespace.tool("ip", "address add 10.78.0.9/24 dev eth1".split(' ')).unwrap();
+        let mut command = namespace.command(env!("CARGO_BIN_EXE_port-watcher"));
+        command.arg("dual").env("URXE_DEVICES", "dual=eth0+eth1").env("URXE_LINK", "packet");
+        let mut watcher = Member::start(0, &mut command).unwrap();
+        namespace.tool("ip", "address delete 10.78.0.9/24 dev eth1".split(' ')).unwrap();
+        told_until(&mut watcher, "events", "GID_CHANGE 2", &mut Vec::new());
+
+        // In RoCE v1 nothing has to be an address of IP.
+        let mut ports = Ports([
+            ("up 1024", vec!["0 v1 fe80::5054:ff:fe77:1 eth0", "1 v2 fe80::5054:ff:fe77:1 eth0 -"]),
+            ("up 1024", vec!["0 v1 fe80::5054:ff:fe77:2 eth1", "1 v2 fe80::5054:ff:fe77:2 eth1 -"]),
+        ]);
+        ports.put(1, &["2 v1 ::ffff:10.77.0.1 eth0", "3 v2 ::ffff:10.77.0.1 eth0"]);
+        assert_eq!(watcher.ask("table", "table").unwrap(), ports.shown());
+        for PortStep { act, events, becomes } in PORT_STEPS {
+            match act.strip_prefix('!') {
+                Some(order) => drop(watcher.ask(order, "pa").unwrap()),
+                None => {
+                    let act = act.replace("OTHER", other.name());
+                    namespace.tool("ip", act.split(' ')).unwrap();
+                }
+            }
+            becomes(&mut ports);
+            let (mut told, mut seen) = (Vec::new(), Vec::new());
+            told_until(&mut watcher, "events", events, &mut told);
+            told_until(&mut watcher, "table", &ports.shown(), &mut seen);
+            // Nothing but what is expected.
+            std::thread::sleep(QUIET);
+            told_until(&mut watcher, "events", events, &mut told);
+            assert_eq!(told.join(", "), *events, "{act}");
+            assert_eq!(watcher.ask("table", "table").unwrap(), ports.shown(), "{act}");
+        }
+        // Connections are left alone, as on hardware, until the last port is lost.
+        assert_eq!(watcher.ask("pairs", "pairs").unwrap(), "pairs Rts, Rts");
+        namespace.tool("ip", ["link", "delete", "eth1"]).unwrap();
+        let mut told = Vec::new();
+        let fatal = "PORT_ERR 2, GID_CHANGE 2, DEVICE_FATAL";
+        told_until(&mut watcher, "events", fatal, &mut told);
+        assert_eq!(told.join(", "), fatal);
+        let failed = "pairs Err WrFlushErr, Err WrFlushErr";
+        told_until(&mut watcher, "pairs", failed, &mut told);
+        assert_eq!(told, [failed]);
+        assert_eq!(watcher.ask("table", "table").unwrap(), "table down 1024: ; down 1024: ");
+    });
+}
+
+/// Waits until these interfaces have a carrier.
+fn wait_until_up(namespace: &Namespace, interfaces: &[&str]) {
+    for interface in interfaces {
+        let file = format!("/sys/class/net/{interface}/operstate");
+        let end = Instant::now() + LIMIT;
+        while namespace.tool("cat", [&file]).unwrap().stdout.trim() != "up" {
+            assert!(Instant::now() < end, "{interface} has no carrier");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A program that runs another one without netlink, as sandboxes do (`RestrictAddressFamilies=` of
+/// systemd.exec(5)).
+const DEAF: &str = r#"
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int main(int argc, char **argv) {
+  struct sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAFNOSUPPORT),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog filter = {sizeof program / sizeof program[0], program};
+  if (argc < 2 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter)) {
+    perror("no filter");
+    return 1;
+  }
+  execv(argv[1], argv + 1);
+  perror(argv[1]);
+  return 1;
+}
+"#;
+
+#[test]
+fn without_netlink_a_scan_serves_and_says_so() {
+    with_namespaces("without_netlink_a_scan_serves_and_says_so", || {
+        let scratch = Scratch::new("deaf").unwrap();
+        let Some(deaf) = compile(&scratch, "deaf", DEAF, &[]).unwrap() else { return };
+        let namespace = namespace();
+        wait_until_up(&namespace, &["eth0"]);
+        let run = |arguments: &str| {
+            let mut command = namespace.command(&deaf);
+            command.arg(urxe_binary()).args(arguments.split(' '));
+            command
+        };
+        let limit = Duration::from_secs(60);
+        let text = process::run("urxe gids", &mut run("gids rxe_eth0"), limit).unwrap();
+        let text = text.success().unwrap().stdout;
+        assert!(text.contains("::ffff:10.77.0.1  the one to take"), "{text}");
+        assert!(text.contains("Netlink is refused here ("), "{text}");
+
+        // The same table, and the same events, within some seconds.
+        let mut following = run("gids rxe_eth0 --follow --json");
+        let mut following = Running::start("urxe gids --follow", &mut following).unwrap();
+        let mut told = 1;
+        following.wait_for_lines(told, LIMIT).unwrap();
+        let begin = "0 fe80::5054:ff:fe77:1 eth0 -, 1 ::ffff:10.77.0.1 eth0";
+        let more = "0 fe80::5054:ff:fe77:1 eth0 -, 1 ::ffff:10.77.0.1 eth0, 2 fd00:77::1 eth0";
+        for (ip, events, table) in [
+            ("address add fd00:77::1/64 dev eth0 nodad", &["GID_CHANGE"][..], more),
+            ("address delete fd00:77::1/64 dev eth0", &["GID_CHANGE"], begin),
+            ("link set peer0 down", &["PORT_ERR"], begin),
+            ("link set peer0 up", &["PORT_ACTIVE"], begin),
+            ("link delete eth0", &["PORT_ERR", "GID_CHANGE", "DEVICE_FATAL"], ""),
+        ] {
+            namespace.tool("ip", ip.split(' ')).unwrap();
+            told += events.len();
+            let lines = following.wait_for_lines(told, LIMIT);
+            let lines = lines.unwrap_or_else(|error| panic!("{ip}: {error}"));
+            let lines: Vec<Value> =
+                lines.iter().map(|l| serde_json::from_str(l).unwrap()).collect();
+            let names: Vec<_> = lines[told - events.len()..].iter().map(|l| &l["event"]).collect();
+            assert_eq!(names, events, "{ip}");
+            assert_eq!(shown(&lines[told - 1]["ports"][0]), table, "{ip}");
+        }
+        following.wait(LIMIT).unwrap().success().unwrap();
     });
 }

@@ -102,6 +102,11 @@ fn r49_over_the_packet_link() {
         // As the connection manager names an IPv4 group on RoCE v1.
         let group = "ff0e::ffff:239.77.1.1";
         play(&Way { links, indices: [2; 3], group, joined: "33:33:ef:4d:01:01" });
+        // With tags that the link puts on: what leaves still has them where this host hears itself.
+        let links = ["packet,vlan=7"; 3];
+        let group = "239.77.1.1";
+        play(&Way { links, indices: [2; 3], group, joined: "01:00:5e:4d:01:01" });
+        play(&Way { links, indices: [3; 3], group, joined: group });
     });
 }
 
@@ -113,5 +118,10 @@ fn r49_between_the_links() {
         play(&Way { links, indices: [3, 3, 1], group, joined: group });
         let links = ["udp", "udp", "packet"];
         play(&Way { links, indices: [1, 1, 3], group, joined: group });
+        // Both kinds on one host.
+        let links = ["udp", "packet", "packet"];
+        play(&Way { links, indices: [1, 3, 3], group, joined: group });
+        let group = "ff1e::77:1";
+        play(&Way { links, indices: [2, 5, 5], group, joined: "33:33:00:77:00:01" });
     });
 }

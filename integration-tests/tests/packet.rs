@@ -117,12 +117,45 @@ fn a_host_reaches_itself() {
     });
 }
 
+#[test]
+fn both_kinds_of_link_meet_on_one_host() {
+    with_namespaces("both_kinds_of_link_meet_on_one_host", || {
+        let joined = Joined::new(VethOptions::default()).unwrap();
+        for (other, ipv6, own) in
+            [("10.77.0.9", false, "10.77.0.1"), ("fd00:77::9", true, "fd00:77::1")]
+        {
+            let length = if ipv6 { 64 } else { 24 };
+            let mut add = vec!["address".to_owned(), "add".into(), format!("{other}/{length}")];
+            add.extend(["dev", "eth0"].map(String::from));
+            add.extend(ipv6.then(|| "nodad".to_owned()));
+            joined.left.tool("ip", add).unwrap();
+            for (client, server) in [("packet", "udp"), ("udp", "packet"), ("packet", "packet")] {
+                let of = |link, address| index_in(&joined.left, link, address);
+                let (client, server) = ((client, of(client, own)), (server, of(server, other)));
+                let game = Pingpong::new(&joined).ipv6(ipv6).links(client, server).on_one_host();
+                game.clone().options("-s 20000 -n 100 -m 1024").play().unwrap();
+                // Datagrams come to all addresses of the port, and a UDP link has none whose port is
+                // held by a packet link: so it has to be first, as the server is. Of what comes to
+                // an address of both, each gets all, but once.
+                if client.0 == "packet" {
+                    game.options("--ud -s 1000 -n 100").play().unwrap();
+                }
+            }
+        }
+    });
+}
+
 /// The index of an address in the table of the packet link, in RoCE v2.
 fn index_of(host: &Namespace, address: &str) -> u32 {
+    index_in(host, "packet", address)
+}
+
+/// The index of an address in the table of a kind of link, in RoCE v2.
+fn index_in(host: &Namespace, link: &str, address: &str) -> u32 {
     let mut command = host.command(testkit::binary::urxe_binary());
     command.args(["gids", "rxe_eth0", "--json", "--find", address, "--type", "v2"]);
     let limit = Duration::from_secs(60);
-    let seen = testkit::process::run("urxe gids", command.env("URXE_LINK", "packet"), limit);
+    let seen = testkit::process::run("urxe gids", command.env("URXE_LINK", link), limit);
     let seen = seen.unwrap();
     let all: serde_json::Value = serde_json::from_str(&seen.stdout).unwrap();
     let index = all[0]["gids"][0]["index"].as_u64();

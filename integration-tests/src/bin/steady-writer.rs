@@ -3,11 +3,10 @@
 //! It takes orders by lines on its standard input and answers each by a line:
 //!
 //! - `open` makes a new queue pair, in the place of the last one: `opened QPN ADDRESS RKEY`
-//! - `connect INDEX GID QPN` connects it, from the GID of that index, with timeout 14 (67 ms) and 7
-//!   retries: `connected`
+//! - `connect INDEX GID QPN TIMEOUT RETRIES` connects it, from the GID of that index: `connected`
 //! - `write ADDRESS RKEY` begins to write there, with some writes always under way: `writing`
 //! - `state` tells `state COUNT STATUS SILENCE HINTS`: writes that went well on this queue pair, `ok`
-//!   or the status of the first that did not, the milliseconds from the last good one to that, and
+//!   or the status of the first that did not, the microseconds from the last good one to that, and
 //!   the ICMP errors that the link was told of
 //!
 //! It ends with its standard input.
@@ -96,12 +95,12 @@ impl Writer {
                 self.qp = Some(qp);
                 Ok(answer)
             }
-            ["connect", index, gid, qpn] => {
+            ["connect", index, gid, qpn, timeout, retries] => {
                 let av = AddressVector::new(gid.parse()?, index.parse()?);
                 let attr = ConnectAttr {
                     access: AccessFlags::REMOTE_WRITE,
-                    timeout: 14,
-                    retry_cnt: 7,
+                    timeout: timeout.parse()?,
+                    retry_cnt: retries.parse()?,
                     ..ConnectAttr::new(av, Qpn::new(qpn.parse()?), Mtu::M1024)
                 };
                 self.qp.as_ref().ok_or("open comes first")?.connect(&attr)?;
@@ -119,7 +118,7 @@ impl Writer {
                     Some((status, silence)) => (format!("{status:?}"), silence),
                 };
                 let hints = self.context.link_counters().unreachable;
-                Ok(format!("state {} {status} {} {hints}", self.done, silence.as_millis()))
+                Ok(format!("state {} {status} {} {hints}", self.done, silence.as_micros()))
             }
             _ => Err(format!("no such order: {order}").into()),
         }
