@@ -117,6 +117,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
         (**self).poll_fd()
     }
 
+    fn hears_all(&self) -> bool {
+        (**self).hears_all()
+    }
+
     fn poll_unreachable(&mut self) -> Option<Unreachable> {
         (**self).poll_unreachable()
     }
