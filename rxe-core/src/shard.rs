@@ -312,17 +312,15 @@ impl Shard {
         Some(QpAttr { cur_state: state, sq_draining, ..machine.attr })
     }
 
-    /// The ports of a queue pair for datagrams, which needs a link for each address of them; none
+    /// The ports of a queue pair for datagrams, which needs a link for each address of them; `None`
     /// when it is of another service.
-    pub fn datagram_ports(&self, qpn: Qpn) -> RangeInclusive<u8> {
-        let none = 1..=0;
-        let Some(key) = self.find(qpn) else { return none };
-        let machine = &self.machines[key as usize];
+    pub fn datagram_ports(&self, qpn: Qpn) -> Option<RangeInclusive<u8>> {
+        let machine = &self.machines[self.find(qpn)? as usize];
         match (machine.qp.qp_type().is_datagram(), machine.attr.port_num) {
-            (false, _) => none,
+            (false, _) => None,
             // A device has at most 255 ports: their numbers have 8 bits.
-            (true, ALL_PORTS) => 1..=self.device.ports().len().min(255) as u8,
-            (true, port_num) => port_num..=port_num,
+            (true, ALL_PORTS) => Some(1..=self.device.ports().len().min(255) as u8),
+            (true, port_num) => Some(port_num..=port_num),
         }
     }
 

@@ -492,7 +492,9 @@ impl Runner {
             }
             if mask.contains(QpAttrMask::STATE) && attr.state == QpState::Rtr {
                 // Datagrams come to any address of its port, and leave from any.
-                self.open_links_of_ports(core, core.shard.datagram_ports(qpn))?;
+                if let Some(ports) = core.shard.datagram_ports(qpn) {
+                    self.open_links_of_ports(core, ports)?;
+                }
             }
             core.shard.modify_qp(now, qpn, attr, mask)?;
             core.transmit(now);
