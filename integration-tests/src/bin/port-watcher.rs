@@ -120,7 +120,7 @@ impl Pair {
     fn state(&mut self) -> String {
         let mut found = Vec::new();
         self.cq.poll(1, &mut found);
-        self.ended = self.ended.take().or(found.pop());
+        self.ended = self.ended.take().or_else(|| found.pop());
         let state = format!("{:?}", self.qp.state());
         match &self.ended {
             Some(completion) => format!("{state} {:?}", completion.status),
