@@ -162,6 +162,12 @@ fn limits_and_a_drawing() {
         assert_eq!((names(&rows[0]).len(), names(&rows[1]).len()), (3, 1), "{rows:?}");
         let value: Value = serde_json::from_str(&finished.stdout).unwrap();
         assert_eq!(value["machine"].as_array().unwrap().len(), 2);
+        // The client does not know the server's namespace: as between two hosts.
+        let options = "write_bw send_lat send_lat -e --limits -D 0.1 --rounds 1 --json";
+        let finished = together(&joined, options);
+        let rows = results(&finished, options);
+        assert_eq!((names(&rows[0]), names(&rows[1]).len()), (vec!["TCP".to_owned()], 1));
+        assert!(finished.stderr.contains("the bare pipe is left out"), "{finished}");
     });
 }
 

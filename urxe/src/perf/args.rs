@@ -118,7 +118,8 @@ pub(crate) struct Args {
     /// TCP port to meet at; a server takes any free one for 0, and names it.
     #[arg(short, long, default_value_t = DEFAULT_PORT)]
     port: u16,
-    /// Measure in the same rounds what sockets carry, and give each figure as a share of it.
+    /// Measure in the same rounds what sockets carry, and give each figure as a share of it; between
+    /// hosts only TCP and a UDP ping-pong.
     #[arg(long, conflicts_with = "server")]
     limits: bool,
     /// The network namespace of the server on this host, for --limits: a file of /run/netns or /proc.

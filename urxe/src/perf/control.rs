@@ -4,13 +4,14 @@
 //! threads of one. It is for two of urxe: it has a version, and no other program speaks it.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::limits::Limit;
 use super::load::Load;
 use super::report::Figures;
 
@@ -69,6 +70,14 @@ pub(super) enum Message {
     Sent { messages: Vec<u64> },
     /// What this end measured.
     Measured { figures: Figures },
+    /// The client: listen at this address of yours, for me to measure what sockets carry.
+    Limit { limit: Limit, at: IpAddr },
+    /// There it is.
+    Listening { port: u16 },
+    /// The client has measured it.
+    Over,
+    /// What came of it, where the server counts.
+    Carried { bytes: u64, seconds: f64 },
     /// This end cannot go on.
     Failed { why: String },
 }

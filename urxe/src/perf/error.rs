@@ -73,6 +73,10 @@ pub(super) enum PerfError {
     Missing { sent: u64, received: u64 },
     #[error("cannot measure what sockets carry: {0}")]
     Limit(#[source] io::Error),
+    #[error(
+        "the table needs both ends on this host: name the server's network namespace with --netns"
+    )]
+    Far,
     #[error("cannot count what wakes up: {0}")]
     Idle(#[source] io::Error),
     #[error("cannot draw {file}: {why}")]

@@ -18,6 +18,7 @@ use ibverbs_api::BufferSizes;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use rxe_net::udp::{PipeWork, RawPipe};
 use rxe_wire::icrc::IcrcFlow;
+use serde::{Deserialize, Serialize};
 
 use super::histogram::Histogram;
 use super::load::{Kind, Load};
@@ -25,11 +26,11 @@ use super::load::{Kind, Load};
 /// Bytes around the payload of a packet, from BTH to iCRC: those of the middle of a message.
 const PACKET_OVERHEAD: usize = 12 + 4;
 /// Bytes of a write to TCP, as iperf3 makes them.
-const TCP_WRITE: usize = 128 << 10;
+pub(super) const TCP_WRITE: usize = 128 << 10;
 /// Bytes that are copied, or of which a CRC is made: as many as a segmented send has, in cache.
 const BLOCK: usize = 64 << 10;
 /// The longest message of a UDP ping-pong, with room for headers.
-const LONGEST: usize = 60_000;
+pub(super) const LONGEST: usize = 60_000;
 /// How long the first message may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Looks in vain before the core is offered to others.
@@ -38,7 +39,8 @@ const LOOKS: u32 = 256;
 const NAP: Duration = Duration::from_millis(50);
 
 /// One thing that the machine can do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Limit {
     /// UDP with segmentation offload: the bytes are copied once, at the receiver.
     BarePipe,
@@ -129,6 +131,8 @@ pub(super) struct Ground {
     pub(super) scope_id: u32,
     /// The network namespace of the receiving end, if it is another.
     pub(super) namespace: Option<PathBuf>,
+    /// The receiving end is another host, or in a namespace that is not known: the server must help.
+    pub(super) is_far: bool,
 }
 
 /// Brings this thread into a network namespace.
@@ -259,7 +263,7 @@ impl Ground {
     }
 }
 
-fn send_tcp(to: SocketAddr, start: Instant, duration: Duration) -> io::Result<()> {
+pub(super) fn send_tcp(to: SocketAddr, start: Instant, duration: Duration) -> io::Result<()> {
     let mut stream = TcpStream::connect(to)?;
     let bytes = vec![0x5a; TCP_WRITE];
     while start.elapsed() < duration {
@@ -268,7 +272,7 @@ fn send_tcp(to: SocketAddr, start: Instant, duration: Duration) -> io::Result<()
     Ok(())
 }
 
-fn prepare(socket: &UdpSocket, blocks: bool) -> io::Result<()> {
+pub(super) fn prepare(socket: &UdpSocket, blocks: bool) -> io::Result<()> {
     match blocks {
         true => socket.set_read_timeout(Some(NAP)),
         false => socket.set_nonblocking(true),
@@ -276,7 +280,7 @@ fn prepare(socket: &UdpSocket, blocks: bool) -> io::Result<()> {
 }
 
 /// Looks for a message, or sleeps for it.
-fn receive(socket: &UdpSocket, to: &mut [u8]) -> io::Result<Option<usize>> {
+pub(super) fn receive(socket: &UdpSocket, to: &mut [u8]) -> io::Result<Option<usize>> {
     match socket.recv(to) {
         Ok(count) => Ok(Some(count)),
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
@@ -289,7 +293,7 @@ fn receive(socket: &UdpSocket, to: &mut [u8]) -> io::Result<Option<usize>> {
 }
 
 /// Messages there and back; half of how long each took.
-fn exchange(
+pub(super) fn exchange(
     socket: &UdpSocket,
     blocks: bool,
     size: usize,
@@ -373,7 +377,7 @@ mod tests {
     #[test]
     fn every_limit_is_measured() {
         let ip = IpAddr::from([127, 0, 0, 1]);
-        let ground = Ground { from: ip, to: ip, scope_id: 0, namespace: None };
+        let ground = Ground { from: ip, to: ip, scope_id: 0, namespace: None, is_far: false };
         for limit in [
             Limit::BarePipe,
             Limit::IcrcPipe,
@@ -393,7 +397,7 @@ mod tests {
     fn a_namespace_that_is_none_is_an_error() {
         let ip = IpAddr::from([127, 0, 0, 1]);
         let namespace = Some(PathBuf::from("/proc/self/status"));
-        let ground = Ground { from: ip, to: ip, scope_id: 0, namespace };
+        let ground = Ground { from: ip, to: ip, scope_id: 0, namespace, is_far: false };
         for limit in [Limit::IcrcPipe, Limit::Tcp, Limit::UdpPolling] {
             let result = ground.measure(limit, 64, 1024, Duration::from_millis(10));
             assert!(result.is_err(), "{limit:?}: {result:?}");

@@ -12,6 +12,7 @@ mod args;
 mod control;
 mod end;
 mod error;
+mod far;
 mod histogram;
 mod idle;
 mod latency;
@@ -130,6 +131,7 @@ fn ground(gid: &GidEntry, peer: Option<IpAddr>, client: &Client) -> Ground {
         to: peer.unwrap_or(from),
         scope_id: if gid.gid.is_link_local() { gid.ifindex } else { 0 },
         namespace: client.namespace.clone(),
+        is_far: client.namespace.is_none() && peer.is_some_and(far::is_far),
     }
 }
 
@@ -138,6 +140,11 @@ fn measure(client: &Client) -> Result<(), PerfError> {
     let report = with_server(&client.meeting, |host, control, peer| {
         let (device, gid) = host.name()?;
         let ground = ground(&gid, peer, client);
+        if client.has_limits && ground.is_far {
+            eprintln!(
+                "urxe perf: the bare pipe is left out: it needs both ends on this host (--netns)"
+            );
+        }
         let mut rows = Vec::new();
         let progress = Progress::new(client.loads.len() as u64 * u64::from(client.rounds));
         for load in &client.loads {
@@ -146,10 +153,12 @@ fn measure(client: &Client) -> Result<(), PerfError> {
                 None => host.largest_mtu()?.bytes() as u32,
             };
             let limits = if client.has_limits { Limit::of(load) } else { &[] };
-            let mut row = Row::new(load.clone(), mtu, limits);
+            let possible = limits.iter().filter(|limit| !ground.is_far || far::can(**limit));
+            let limits: Vec<_> = possible.copied().collect();
+            let mut row = Row::new(load.clone(), mtu, &limits);
             for _ in 0..client.rounds {
                 progress.step(load);
-                measure_limits(&ground, &mut row)?;
+                measure_limits(&ground, control, &mut row)?;
                 row.add(&session::measure(host, control, load)?);
             }
             rows.push(row);
@@ -172,14 +181,17 @@ fn measure(client: &Client) -> Result<(), PerfError> {
 }
 
 /// One round of what a row is held against.
-fn measure_limits(ground: &Ground, row: &mut Row) -> Result<(), PerfError> {
+fn measure_limits(ground: &Ground, control: &mut Control, row: &mut Row) -> Result<(), PerfError> {
     let time = match row.load.amount {
         Amount::Seconds(seconds) => Duration::from_secs_f64(seconds).min(LIMIT_TIME),
         Amount::Messages(_) => LIMIT_TIME,
     };
     let (size, mtu) = (row.load.size, row.mtu);
     for (limit, values) in &mut row.limits {
-        values.push(ground.measure(*limit, size, mtu, time).map_err(PerfError::Limit)?);
+        values.push(match ground.is_far {
+            true => far::measure(control, *limit, (ground.from, ground.to), size as usize, time)?,
+            false => ground.measure(*limit, size, mtu, time).map_err(PerfError::Limit)?,
+        });
     }
     Ok(())
 }

@@ -74,6 +74,8 @@ fn lines(report: &Report, kind: Kind) -> Vec<Line> {
         }
         let point = (f64::from(size), value);
         match lines.iter_mut().find(|line| line.name == name) {
+            // A limit is measured once for each operation.
+            Some(line) if line.points.iter().any(|(size, _)| *size == point.0) => {}
             Some(line) => line.points.push(point),
             None => lines.push(Line { name, points: vec![point] }),
         }

@@ -10,6 +10,7 @@ use ibverbs_api::{Context, Device, Gid, GidEntry, Mtu, OpenOptions};
 use super::control::{Control, ControlError, Message, PATIENCE};
 use super::end::End;
 use super::error::PerfError;
+use super::far;
 use super::histogram::Histogram;
 use super::idle::Idleness;
 use super::latency::Player;
@@ -115,9 +116,13 @@ pub(super) fn serve(host: &mut Host, control: &mut Control) -> Result<(), PerfEr
     told(control, |control| Ok(control.greet()?))?;
     while let Some(message) = control.hear(BETWEEN)? {
         told(control, |control| {
-            let Message::Load { load, mtu } = message else {
-                let wanted = "a load";
-                return Err(ControlError::Unexpected { got: format!("{message:?}"), wanted }.into());
+            let (load, mtu) = match message {
+                Message::Load { load, mtu } => (load, mtu),
+                Message::Limit { limit, at } => return far::serve(control, limit, at),
+                other => {
+                    let (got, wanted) = (format!("{other:?}"), "a load");
+                    return Err(ControlError::Unexpected { got, wanted }.into());
+                }
             };
             let asked = Load { mtu: Some(mtu), ..load };
             asked.check()?;

@@ -108,6 +108,9 @@ pub(super) fn run(client: &Client) -> Result<(), PerfError> {
     let lines = with_server(&client.meeting, |host, control, peer| {
         let (_, gid) = host.name()?;
         let ground = ground(&gid, peer, client);
+        if ground.is_far {
+            return Err(PerfError::Far);
+        }
         let largest = host.largest_mtu()?.bytes() as u32;
         let cases: Vec<_> = cases()
             .into_iter()
@@ -153,7 +156,7 @@ impl Line {
         control: &mut Control,
         ground: &Ground,
     ) -> Result<(), PerfError> {
-        super::measure_limits(ground, &mut self.row)?;
+        super::measure_limits(ground, control, &mut self.row)?;
         if let Wanted::OfOnePair(_) = self.case.wanted {
             let load = Load { pairs: 1, threads: 1, ..self.case.load.clone() };
             let mut row = Row::new(load.clone(), self.row.mtu, &[]);
