@@ -131,15 +131,37 @@ fn messages_of_one_packet_and_one_length_make_a_run() {
     assert_eq!(counts, [4, 2, 2, 1]);
 }
 
-#[test]
-fn who_has_asked_for_as_much_as_may_be_waits_until_a_quarter_has_come() {
-    let (most, quarter) = (16, 4);
+/// Two hosts of which one may have 16 READs outstanding.
+fn pair_with_16_reads() -> (Host, Host) {
     let (mut host, mut peer) = (Host::new(1), Host::new(2));
     let outstanding = |attr| QpAttr { max_rd_atomic: 16, max_dest_rd_atomic: 16, ..attr };
     let of_host = outstanding(host.attr(&peer, 1, Mtu::M1024));
     let of_peer = outstanding(peer.attr(&host, 2, Mtu::M1024));
     host.connect(of_host);
     peer.connect(of_peer);
+    (host, peer)
+}
+
+/// Also where the program posts no more than may be outstanding.
+#[test]
+fn one_read_posted_for_each_that_is_answered_leaves_with_the_next_ones() {
+    let (mut host, mut peer) = pair_with_16_reads();
+    for wr_id in 0..16 {
+        host.post(wr_id, SendOp::Read { remote: peer.remote(0) }, 0, 8);
+    }
+    host.transmit().iter().for_each(|packet| peer.receive(packet));
+    for (index, answer) in peer.transmit().iter().enumerate() {
+        host.receive(answer);
+        host.post(16, SendOp::Read { remote: peer.remote(0) }, 0, 8);
+        let count = if (index + 1) % 4 == 0 { 4 } else { 0 };
+        assert_eq!(host.transmit().len(), count, "after answer {index}");
+    }
+}
+
+#[test]
+fn who_has_asked_for_as_much_as_may_be_waits_until_a_quarter_has_come() {
+    let (most, quarter) = (16, 4);
+    let (mut host, mut peer) = pair_with_16_reads();
     for wr_id in 0..2 * most as u64 {
         host.post(wr_id, SendOp::Read { remote: peer.remote(0) }, 0, 8);
     }

@@ -5,6 +5,7 @@ use std::ops::AddAssign;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use rxe_core::packet_run::PacketRun;
 use rxe_core::path::{Path, Unreachable};
 use rxe_core::time::Instant;
 
@@ -14,6 +15,9 @@ use crate::batch::TxBatch;
 ///
 /// The link has checked and removed the iCRC. The bytes are lent for the call only.
 pub type Sink<'a> = dyn FnMut(&Path, &[u8]) + 'a;
+
+/// As [`Sink`], for packets that came together.
+pub type RunSink<'a> = dyn FnMut(&Path, PacketRun<'_>) + 'a;
 
 /// Carries packets between an engine and a network.
 ///
@@ -54,6 +58,18 @@ pub trait Link: Send {
     /// Those of the operating system that will not go away by themselves, such as a closed
     /// socket. Bad packets are counted instead, and so are errors of single packets.
     fn receive(&mut self, now: Instant, sink: &mut Sink<'_>) -> io::Result<usize>;
+
+    /// As [`receive`](Self::receive), and gives good packets that came together to `sink` together:
+    /// the engine takes less time for them then.
+    ///
+    /// Links to which packets do not come together have nothing to implement.
+    ///
+    /// # Errors
+    ///
+    /// As [`receive`](Self::receive).
+    fn receive_runs(&mut self, now: Instant, sink: &mut RunSink<'_>) -> io::Result<usize> {
+        self.receive(now, &mut |path, bytes| sink(path, PacketRun::of_one(bytes)))
+    }
 
     /// The file descriptor that becomes readable when there is something to receive.
     ///
@@ -111,6 +127,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn receive(&mut self, now: Instant, sink: &mut Sink<'_>) -> io::Result<usize> {
         (**self).receive(now, sink)
+    }
+
+    fn receive_runs(&mut self, now: Instant, sink: &mut RunSink<'_>) -> io::Result<usize> {
+        (**self).receive_runs(now, sink)
     }
 
     fn poll_fd(&self) -> Option<Arc<OwnedFd>> {

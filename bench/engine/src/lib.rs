@@ -14,7 +14,10 @@ use rxe_core::path::Path;
 use rxe_core::qp::{AddressVector, Mtu, QpAttr, QpCaps, QpInit, QpType, RC_TO_RTS};
 use rxe_core::wc::WorkCompletion;
 use rxe_core::wq::{RecvWr, RemoteAddr, SendData, SendFlags, SendOp, SendWr, Sge};
-use rxe_core::{CompletionQueue, Device, DeviceConfig, Instant, Port, QueuePair, Seed, Shard};
+use rxe_core::{
+    CompletionQueue, Device, DeviceConfig, Instant, PacketRun, Port, QueuePair, Seed, Shard,
+    TransmitRun,
+};
 
 /// What measurements end with.
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -27,6 +30,8 @@ const GAP: usize = 4;
 const RUN: u32 = 62;
 /// Bytes that a run may take.
 const RUN_LEN: usize = 64 << 10;
+/// Bytes that an end takes in together, as a link gives them.
+const TOGETHER: usize = 16 << 10;
 /// From one message to the next, in nanoseconds: far from any timer.
 const STEP: u64 = 20_000;
 
@@ -114,7 +119,8 @@ impl End {
 #[derive(Debug)]
 pub struct Wire {
     buf: Vec<u8>,
-    packets: Vec<(usize, usize)>,
+    /// Where each run begins, and what it is.
+    runs: Vec<(usize, TransmitRun)>,
     path: Option<Path>,
     /// Packets carried.
     pub carried: u64,
@@ -122,8 +128,8 @@ pub struct Wire {
 
 impl Default for Wire {
     fn default() -> Self {
-        let (buf, packets) = (vec![0; 4 << 20], Vec::with_capacity(1 << 14));
-        Self { buf, packets, path: None, carried: 0 }
+        let (buf, runs) = (vec![0; 4 << 20], Vec::with_capacity(1 << 14));
+        Self { buf, runs, path: None, carried: 0 }
     }
 }
 
@@ -131,7 +137,7 @@ impl Wire {
     /// Takes all that an end has to send: what its requester, or its responder, does.
     #[inline(never)]
     pub fn take(&mut self, now: Instant, from: &mut Shard) {
-        self.packets.clear();
+        self.runs.clear();
         let mut end = 0;
         while let Some(room) = self.buf.get_mut(end..) {
             let len = room.len().min(RUN_LEN);
@@ -139,29 +145,30 @@ impl Wire {
                 break;
             }
             let Some(run) = from.poll_transmit_run(now, &mut room[..len], GAP, RUN) else { break };
-            for index in 0..run.count as usize {
-                let is_last = index + 1 == run.count as usize;
-                let start = end + index * (run.first.len + GAP);
-                self.packets.push((start, if is_last { run.last_len } else { run.first.len }));
-            }
+            self.carried += u64::from(run.count);
+            self.runs.push((end, run));
             end += run.len(GAP);
             self.path = Some(run.first.path);
         }
-        self.carried += self.packets.len() as u64;
     }
 
     /// Gives them to an end: what its responder, or its completer, does.
     #[inline(never)]
     pub fn give(&self, now: Instant, to: &mut Shard) {
         let Some(path) = &self.path else { return };
-        for &(start, len) in &self.packets {
-            to.handle_packet(now, path, &self.buf[start..start + len]);
+        for (start, run) in &self.runs {
+            let (len, end) = (run.first.len, start + run.len(GAP) - GAP);
+            let step = (TOGETHER / (len + GAP)).max(1) * (len + GAP);
+            for first in (*start..end).step_by(step) {
+                let last = end.min(first + step - GAP);
+                to.handle_packets(now, path, PacketRun::new(&self.buf[first..last], len, GAP));
+            }
         }
     }
 
     /// Whether nothing was taken.
     pub fn is_empty(&self) -> bool {
-        self.packets.is_empty()
+        self.runs.is_empty()
     }
 }
 

@@ -40,6 +40,7 @@ pub use rereg::{ReregMr, ReregMrError};
 pub use user_memory::UserMemory;
 pub use window::{DeallocMwError, MwBind, MwType};
 
+use crate::packet_run::PacketRun;
 use crate::pd::PdId;
 use crate::rng::SecretRng;
 use bytes::{Bytes, Registered};
@@ -638,8 +639,32 @@ impl Span<'_> {
 
     /// Copies `from` into the first bytes of the span.
     pub(crate) fn write(&self, from: &[u8]) -> Result<(), AccessFault> {
+        self.write_at(0, from)
+    }
+
+    /// Copies `from` into the span from `skip` on; the caller keeps within the span.
+    pub(crate) fn write_at(&self, skip: usize, from: &[u8]) -> Result<(), AccessFault> {
         let Some(bytes) = self.bytes() else { return Ok(()) };
-        Ok(bytes.write(self.offset, from)?)
+        Ok(bytes.write(self.offset + skip, from)?)
+    }
+
+    /// Copies the payloads of the first `count` packets of `run`, each `payload` bytes at its end, into
+    /// the span one behind the other; the caller keeps within the span. Returns how many packets were
+    /// copied before one could not be.
+    pub(crate) fn write_payloads(&self, run: PacketRun<'_>, count: u32, payload: usize) -> u32 {
+        let (mut written, mut at) = (0, 0);
+        for packet in run.packets().take(count as usize) {
+            let copied = packet
+                .len()
+                .checked_sub(payload)
+                .and_then(|start| packet.get(start..))
+                .is_some_and(|bytes| self.write_at(at, bytes).is_ok());
+            if !copied {
+                break;
+            }
+            (written, at) = (written + 1, at + payload);
+        }
+        written
     }
 
     /// Does an atomic on the first eight bytes of the span, and gives what they held.

@@ -5,10 +5,11 @@ use rxe_wire::{NakCode, Operation, Packet, Position, Psn, RnrTimer, Syndrome, Sy
 use super::send_queue::{Acked, SendQueue};
 use crate::counters::Counter;
 use crate::mem::MemoryTable;
+use crate::packet_run::PacketRun;
 use crate::pd::PdId;
 use crate::wc::WcStatus;
 use crate::wq::send::{SendWqe, Started, WqeData};
-use crate::wq::{SendOp, scatter};
+use crate::wq::{SendOp, scatter, scatter_span};
 
 /// What the completer works with, borrowed from the queue pair and its shard.
 #[derive(Debug)]
@@ -144,32 +145,38 @@ impl Completer {
         Disposition::BackOff(timer)
     }
 
-    /// Takes in the next packet in the midst of a READ response, as [`Self::handle_response`]
-    /// would, by a short way: most packets are such, and neither complete nor show anything.
+    /// Takes in packets in the midst of a READ response, as [`Self::handle_response`] would one by
+    /// one, by a short way: most packets are such, and neither complete nor show anything.
     ///
-    /// Its opcode is that of such a packet. `None`, and nothing is changed, where it is not the
-    /// next one, or something is wrong with it.
-    pub(crate) fn take_middle(
+    /// The first of `run` is `packet`, and `count` of them are in sequence. Returns how many it has
+    /// taken in: those that are the next ones, end no part of the READ, and with which nothing is wrong.
+    pub(crate) fn take_middles(
         &mut self,
         cx: &CompleterContext<'_>,
         queue: &mut SendQueue,
         packet: &Packet<'_>,
-    ) -> Option<Acked> {
+        (run, count): (PacketRun<'_>, u32),
+    ) -> Option<(u32, Acked)> {
         let psn = packet.bth().psn;
         let (wqe, started, index) = queue.next_in_read(psn)?;
-        let payload = packet.payload();
-        // R29: it fills the path MTU.
-        if packet.info().operation != Operation::ReadResponse
-            || payload.len() != cx.mtu
-            || index + 1 == started.packets
-        {
+        if packet.info().operation != Operation::ReadResponse || !fills_mtu(packet, cx.mtu) {
             return None;
         }
+        // A part is asked for as a whole, so none of it comes unasked.
+        let count = count.min(started.part_end(index) - 1 - index);
+        let WqeData::Sges(sges) = &wqe.data else { return None };
         // R3: the place follows from the first PSN of the READ.
-        store(cx, wqe, u64::from(index) * cx.mtu as u64, payload).ok()?;
-        let acked = queue.response_received(psn, |_| {});
+        let (offset, mtu) = (u64::from(index) * cx.mtu as u64, cx.mtu as u64);
+        // R11: what is wrong with a local key is found by the long way.
+        let span = scatter_span(cx.memory, cx.pd, sges, offset, u64::from(count) * mtu)?;
+        let stored = span.write_payloads(run, count, cx.mtu);
+        drop(span);
+        if stored == 0 {
+            return None;
+        }
+        let acked = queue.responses_received(stored);
         self.note_progress(&acked);
-        Some(acked)
+        Some((stored, acked))
     }
 
     /// Handles the response to a READ or an atomic; completed requests go to `done`.
@@ -228,6 +235,12 @@ impl Completer {
     pub(crate) fn note_resent(&mut self) {
         self.rewound = true;
     }
+}
+
+/// R29: whether a packet is one of those in the midst of a message: its payload is `mtu` bytes, at its
+/// end.
+pub(super) fn fills_mtu(packet: &Packet<'_>, mtu: usize) -> bool {
+    packet.payload().len() == mtu && packet.pad_len() == 0
 }
 
 /// R12: whether a NAK refuses the READ that is the oldest request, of which responses may have been

@@ -19,6 +19,7 @@ use super::uc;
 use crate::counters::{Counter, Tally};
 use crate::device::Device;
 use crate::event::AsyncEvent;
+use crate::packet_run::PacketRun;
 use crate::path::Path;
 use crate::shard::Posted;
 use crate::time::{Instant, ack_timeout_nanos};
@@ -358,6 +359,11 @@ impl Machine {
 
     /// Handles a packet whose addresses and keys have been checked.
     pub(crate) fn handle_packet(&mut self, cx: &mut ShardContext<'_>, packet: &Packet<'_>) {
+        let alone = (PacketRun::of_one(packet.bytes()), 1);
+        if packet.info().position == Position::Middle && self.handle_middles(cx, packet, alone) > 0
+        {
+            return;
+        }
         if packet.info().is_response() {
             // R58.
             if !matches!(self.attr.state, QpState::Rts | QpState::Sqd) {
@@ -396,19 +402,51 @@ impl Machine {
         cx.counters.bump(reason);
     }
 
-    fn handle_response(&mut self, cx: &mut ShardContext<'_>, packet: &Packet<'_>) {
-        let completer_cx = CompleterContext {
+    /// Handles packets in the midst of a message by a short way, where that can be: the first of
+    /// `run`, which is `packet`, and those that are in sequence with it, `count` together. Addresses
+    /// and keys have been checked.
+    ///
+    /// Returns how many it has handled, of which there is nothing more to say: none has been dropped,
+    /// completes anything or fails. With the next one [`Self::handle_packet`] goes on.
+    pub(crate) fn handle_middles(
+        &mut self,
+        cx: &mut ShardContext<'_>,
+        packet: &Packet<'_>,
+        (run, count): (PacketRun<'_>, u32),
+    ) -> u32 {
+        // R58, and R37.
+        let is_open = match self.attr.state {
+            QpState::Rts | QpState::Sqd => true,
+            QpState::Rtr | QpState::Sqe => packet.info().is_request(),
+            QpState::Reset | QpState::Init | QpState::Err => false,
+        };
+        if !is_open || !self.qp.qp_type().is_reliable() {
+            return 0;
+        }
+        if packet.info().is_request() {
+            let cx = responder_context(&self.qp, &self.attr, cx.device, cx.counters);
+            return self.responder.take_middles(&cx, packet, (run, count));
+        }
+        let completer_cx = self.completer_context(cx);
+        let taken =
+            self.completer.take_middles(&completer_cx, &mut self.send, packet, (run, count));
+        let Some((count, acked)) = taken else { return 0 };
+        self.apply_later(cx, acked);
+        count
+    }
+
+    fn completer_context<'a>(&self, cx: &ShardContext<'a>) -> CompleterContext<'a> {
+        CompleterContext {
             memory: cx.device.memory(),
             pd: self.qp.pd(),
             mtu: self.attr.path_mtu.bytes(),
             rnr_retry: self.attr.rnr_retry,
             is_backing_off: self.timers.is_set(Timer::RnrWait),
-        };
-        if packet.info().position == Position::Middle
-            && let Some(acked) = self.completer.take_middle(&completer_cx, &mut self.send, packet)
-        {
-            return self.apply_later(cx, acked);
         }
+    }
+
+    fn handle_response(&mut self, cx: &mut ShardContext<'_>, packet: &Packet<'_>) {
+        let completer_cx = self.completer_context(cx);
         let qp = &self.qp;
         let counters = cx.counters;
         let done = |wqe: crate::wq::send::SendWqe| {

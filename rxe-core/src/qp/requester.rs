@@ -202,6 +202,7 @@ impl Requester {
             Ok(len) => {
                 self.note_sent(cx, queue, started.first_psn.plus(packet), true);
                 queue.sent(count);
+                self.has_asked_enough |= queue.reads_outstanding() >= cx.max_rd_atomic;
                 Emit::Packet(len)
             }
             Err(status) => {
@@ -215,7 +216,8 @@ impl Requester {
     ///
     /// Where none could, a quarter of them must be answered first: so several leave in one send,
     /// which costs the host as much as 150 packets in it, and the peer works on the others
-    /// meanwhile.
+    /// meanwhile. And the peer sends the answers to these together: the end of one and the beginning
+    /// of the next share a send.
     fn may_ask(&mut self, cx: &RequesterContext<'_>, outstanding: u32) -> bool {
         let most = cx.max_rd_atomic;
         self.has_asked_enough = match self.has_asked_enough {

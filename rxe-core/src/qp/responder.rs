@@ -10,17 +10,19 @@ use rxe_wire::hdr::{
 use rxe_wire::{Msn, NakCode, Opcode, Operation, PKey, Packet, Psn, Qpn, RKey, RnrTimer, Syndrome};
 
 use super::QueuePair;
+use super::completer::fills_mtu;
 use super::replay::{AtomicRecord, ReadRecord, Record, ReplayRing};
 use super::run::RunBuf;
 use crate::counters::{Counter, Tally};
 use crate::event::{AsyncEvent, EventQueue};
 use crate::mem::{AccessFault, AccessFlags, Atomic, Fault, Holder, MemoryTable};
+use crate::packet_run::PacketRun;
 use crate::pd::PdId;
 use crate::srq::SharedReceiveQueue;
 use crate::wc::{NetworkType, WcFlags, WcOpcode, WcStatus, WorkCompletion};
 use crate::wq::recv::RecvWqe;
 use crate::wq::send::ATOMIC_LEN;
-use crate::wq::{MAX_MESSAGE, scatter, total_length};
+use crate::wq::{MAX_MESSAGE, scatter, scatter_span, total_length};
 
 /// What the responder works with, borrowed from the queue pair and its shard.
 #[derive(Debug)]
@@ -175,6 +177,68 @@ impl Responder {
             Ok(()) => Verdict::Go,
             Err(refusal) => self.refuse(cx, packet, refusal),
         }
+    }
+
+    /// Takes in packets in the midst of a SEND or WRITE, as [`Self::handle_request`] would one by one,
+    /// by a short way: the message began well, and they are the next ones and ask for nothing.
+    ///
+    /// The first of `run` is `packet`, and `count` of them are in sequence. Returns how many it has
+    /// taken in; what is not as simple is left to the long way.
+    pub(crate) fn take_middles(
+        &mut self,
+        cx: &ResponderContext<'_>,
+        packet: &Packet<'_>,
+        (run, count): (PacketRun<'_>, u32),
+    ) -> u32 {
+        let is_next = packet.bth().psn == self.expected && !packet.bth().ack_req;
+        let is_plain = fills_mtu(packet, cx.mtu) && cx.qp.init().xrcd.is_none();
+        if !is_next
+            || !is_plain
+            || self.check_op_sequence(packet).is_err()
+            || self.check_op_valid(cx, packet).is_err()
+        {
+            return 0;
+        }
+        let (holder, mtu) = (self.holder(cx), cx.mtu as u64);
+        // R29: none of them ends the message, nor goes beyond it.
+        let room = match &self.inbound {
+            Inbound::Send { wqe, offset } => {
+                let most = total_length(&wqe.sges).min(MAX_MESSAGE.into());
+                most.saturating_sub(*offset) / mtu
+            }
+            Inbound::Write { left, .. } => u64::from(left.saturating_sub(1)) / mtu,
+            Inbound::Between => 0,
+        };
+        let count = u64::from(count).min(room);
+        let len = count * mtu;
+        let span = match &self.inbound {
+            Inbound::Send { wqe, offset } => {
+                scatter_span(cx.memory, wqe.pd, &wqe.sges, *offset, len)
+            }
+            // Checked anew: the registration may have ended meanwhile.
+            Inbound::Write { va, rkey, .. } => {
+                let (key, needed) = (rkey.get(), AccessFlags::REMOTE_WRITE);
+                cx.memory.access_for(holder, key, *va, len, needed).ok()
+            }
+            Inbound::Between => None,
+        };
+        let Some(span) = span.filter(|_| count > 0) else { return 0 };
+        // Fits: so many came in one buffer.
+        let written = span.write_payloads(run, count as u32, cx.mtu);
+        drop(span);
+        let bytes = u64::from(written) * mtu;
+        match &mut self.inbound {
+            Inbound::Send { offset, .. } => *offset += bytes,
+            Inbound::Write { va, left, .. } => {
+                (*va, *left) = (va.wrapping_add(bytes), *left - bytes as u32);
+            }
+            Inbound::Between => {}
+        }
+        if written > 0 {
+            self.reported = false;
+            self.advance(written);
+        }
+        written
     }
 
     /// The chain of checks, in the order of Linux's driver.

@@ -430,6 +430,16 @@ impl SendQueue {
         received(started)
     }
 
+    /// Takes in `count` packets of a READ response, the next ones that are awaited and none that
+    /// ends it ([`Self::next_in_read`]).
+    pub(crate) fn responses_received(&mut self, count: u32) -> Acked {
+        let Some(started) = self.front_started().copied() else { return Acked::default() };
+        debug_assert!(self.gaps.is_empty() && self.acked + count < started.packets);
+        self.advance_front(count, started, |_| {});
+        let load = Load::of(count, started.packet_cost);
+        Acked { load, progress: true, shows_loss: false }
+    }
+
     /// Counts all before `upto` as done.
     fn advance_to(&mut self, upto: Psn, mut done: impl FnMut(SendWqe)) {
         while self.una().is_before(upto)

@@ -92,6 +92,27 @@ pub(crate) fn gather_span<'a>(
     offset: u64,
     len: u64,
 ) -> Option<Span<'a>> {
+    span(memory, pd, sges, (offset, len), Region::LOCAL)
+}
+
+/// As [`gather_span`], for copying into them; whoever gets `None` does so by [`scatter`].
+pub(crate) fn scatter_span<'a>(
+    memory: &'a MemoryTable,
+    pd: PdId,
+    sges: &[Sge],
+    offset: u64,
+    len: u64,
+) -> Option<Span<'a>> {
+    span(memory, pd, sges, (offset, len), AccessFlags::LOCAL_WRITE)
+}
+
+fn span<'a>(
+    memory: &'a MemoryTable,
+    pd: PdId,
+    sges: &[Sge],
+    (offset, len): (u64, u64),
+    needed: AccessFlags,
+) -> Option<Span<'a>> {
     let mut skip = offset;
     for sge in sges {
         let length = u64::from(sge.length);
@@ -99,7 +120,7 @@ pub(crate) fn gather_span<'a>(
             // Both are at most 2^32: nothing wraps.
             let inside = skip + len <= length;
             let addr = sge.addr.wrapping_add(skip);
-            let span = memory.access(sge.lkey.get(), pd, addr, len, Region::LOCAL);
+            let span = memory.access(sge.lkey.get(), pd, addr, len, needed);
             return if inside { span.ok() } else { None };
         }
         skip -= length;

@@ -183,6 +183,12 @@ pub enum OptionsError {
     Gso(String),
 }
 
+/// Half of what a receive buffer holds, as the kernel doubles it: seven full segmented sends in place
+/// of the three that one of the default size holds. READ responses come by more at a time than that,
+/// since who asks for them has to do something else now and then. It needs no privilege: where less is
+/// allowed, it is less, but never less than the default.
+const RECEIVE_BUFFER: u32 = 256 << 10;
+
 impl LinkOptions {
     /// The options in the environment: `URXE_LINK`, `URXE_FAULTS`, `URXE_PCAP`, `URXE_GSO`.
     ///
@@ -196,7 +202,7 @@ impl LinkOptions {
             Ok(other) => return Err(OptionsError::Gso(other.to_owned())),
         };
         let capture = Capture::from_env(Clock::epoch())?.map(Arc::new);
-        let buffers = BufferSizes::default();
+        let buffers = BufferSizes { receive: Some(RECEIVE_BUFFER), ..BufferSizes::default() };
         Ok(Self {
             kind: LinkKind::from_env()?,
             faults: FaultSpec::from_env()?,

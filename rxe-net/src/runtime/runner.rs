@@ -17,6 +17,7 @@ use rxe_core::cq::{CompletionQueue, Notify};
 use rxe_core::device::Device;
 use rxe_core::error::{BusyError, CreateQpError, ModifyQpError};
 use rxe_core::multicast::MULTICAST_QPN;
+use rxe_core::packet_run::PacketRun;
 use rxe_core::path::Path;
 use rxe_core::qp::{QpAttr, QpAttrMask, QpInit, QpState, QueuePair};
 use rxe_core::shard::Shard;
@@ -261,22 +262,27 @@ impl Core {
                 continue;
             }
             let slot = shard.slot();
-            let mut sink = |path: &Path, bytes: &[u8]| {
+            let destined = |bytes: &[u8]| bytes.get(SLOT_OFFSET).copied().unwrap_or(slot);
+            let mut sink = |path: &Path, run: PacketRun<'_>| {
                 // The kernel steers a coalesced buffer by its first packet alone.
-                let destined = bytes.get(SLOT_OFFSET).copied().unwrap_or(slot);
-                let is_ours = match destined {
-                    destined if destined == slot => true,
-                    // R49: one socket receives for all shards.
-                    MULTICAST_SLOT if path.destination.is_multicast() => {
-                        group_post.deliver(shard.device(), slot, path, bytes)
+                if run.packets().all(|bytes| destined(bytes) == slot) {
+                    return shard.handle_packets(now, path, run);
+                }
+                for bytes in run.packets() {
+                    let is_ours = match destined(bytes) {
+                        destined if destined == slot => true,
+                        // R49: one socket receives for all shards.
+                        MULTICAST_SLOT if path.destination.is_multicast() => {
+                            group_post.deliver(shard.device(), slot, path, bytes)
+                        }
+                        destined => !detour.take(now, destined, path, bytes),
+                    };
+                    if is_ours {
+                        shard.handle_packet(now, path, bytes);
                     }
-                    destined => !detour.take(now, destined, path, bytes),
-                };
-                if is_ours {
-                    shard.handle_packet(now, path, bytes);
                 }
             };
-            match opened.link.receive(now, &mut sink) {
+            match opened.link.receive_runs(now, &mut sink) {
                 Ok(count) => {
                     received += count;
                     opened.note_recovery(sleeper);

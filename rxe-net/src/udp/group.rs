@@ -10,7 +10,7 @@ use gid_table::Gid;
 use rxe_core::time::Instant;
 
 use super::check::IcrcChecker;
-use super::link::{MAX_RECEIVE, split};
+use super::link::{MAX_RECEIVE, one_by_one, split};
 use super::socket::{self, BufferSizes};
 use super::steer::{BindError, ROCE_PORT};
 use super::sys::{self, RecvRing};
@@ -103,7 +103,7 @@ impl Link for UdpGroup {
         TransmitReport { sent: 0, lost }
     }
 
-    fn receive(&mut self, now: Instant, mut sink: &mut Sink<'_>) -> io::Result<usize> {
+    fn receive(&mut self, now: Instant, sink: &mut Sink<'_>) -> io::Result<usize> {
         let Self { group, receiver, ring, checker, counters, capture, .. } = self;
         counters.receive_calls += 1;
         checker.set_time(now);
@@ -116,6 +116,7 @@ impl Link for UdpGroup {
         };
         let before = counters.received;
         let mut capture = capture.as_ref().map(|capture| capture.batch(now));
+        let mut sink = one_by_one(sink);
         for index in 0..count {
             if let Some(message) = ring.message(index) {
                 split(&message, *group, checker, counters, &mut capture, &mut sink);

@@ -22,9 +22,9 @@ struct BthBytes {
     psn: [u8; 3],
 }
 
-/// The same bytes for a writer. Who reads a header back that has just been written in many small
+/// The same bytes for a writer, and for who compares two headers. Who reads a header back that has just been written in many small
 /// pieces waits for all of them; of two large ones, a sum of the packet takes them as they come.
-#[derive(Clone, Copy, IntoBytes, Immutable, Unaligned)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct BthWords {
     /// Up to the destination QP.
@@ -103,6 +103,21 @@ impl Bth {
         })
     }
 
+    /// Whether a packet carries on another one, `ahead` packets before it, as those in the midst of
+    /// one message do: its header is the same to the last bit, but that its PSN is so much greater.
+    ///
+    /// It compares bytes, so that of many packets only the first need be parsed. False where either
+    /// is shorter than a header.
+    #[inline]
+    pub fn carries_on(packet: &[u8], first: &[u8], ahead: u32) -> bool {
+        let words = (read_prefix::<BthWords>(packet), read_prefix::<BthWords>(first));
+        let (Some(packet), Some(first)) = words else { return false };
+        let (psn, second) = (Psn::new(first.second.get() & LOW_24), packet.second.get());
+        packet.first == first.first
+            && (second ^ first.second.get()) >> 24 == 0
+            && second & LOW_24 == psn.plus(ahead).get()
+    }
+
     /// Writes it to the start of `buf`. Bits that a field has no room for are dropped.
     ///
     /// # Errors
@@ -134,6 +149,8 @@ const fn flag(set: bool, bit: u8) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -163,6 +180,25 @@ mod tests {
         let mut out = [0; Bth::LEN];
         Bth::read(&bytes).unwrap().write(&mut out).unwrap();
         assert_eq!(out, bytes);
+    }
+
+    proptest! {
+        /// What the parsed headers say, bit by bit.
+        #[test]
+        fn one_carries_on_another_if_but_the_psn_is_greater(
+            first in any::<[u8; Bth::LEN]>(),
+            (byte, bit) in (0..Bth::LEN, 0..8),
+            ahead in 0..100_u32,
+        ) {
+            let bth = Bth::read(&first).expect("a header");
+            let mut packet = [0; Bth::LEN + 1];
+            Bth { psn: bth.psn.plus(ahead), ..bth }.write(&mut packet).expect("room");
+            prop_assert!(Bth::carries_on(&packet, &first, ahead));
+            prop_assert!(!Bth::carries_on(&packet, &first, ahead + 1));
+            prop_assert!(!Bth::carries_on(&packet[..11], &first, ahead));
+            packet[byte] ^= 1 << bit;
+            prop_assert!(!Bth::carries_on(&packet, &first, ahead));
+        }
     }
 
     #[test]

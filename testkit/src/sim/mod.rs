@@ -34,6 +34,7 @@ mod node;
 pub mod plan;
 mod scenario;
 mod supply;
+mod together;
 mod world;
 
 use std::fmt;

@@ -8,6 +8,8 @@ use rxe_net::batch::TxBatch;
 use rxe_net::link::Link;
 use rxe_net::memory::{MemoryLink, PortId};
 
+use super::together::Together;
+
 /// A shard of a host with its link.
 pub(super) struct Node {
     pub(super) shard: Shard,
@@ -18,6 +20,7 @@ pub(super) struct Node {
     pub(super) cells: usize,
     pub(super) link: MemoryLink,
     batch: TxBatch,
+    together: Together,
     /// Its thread comes around this often at most, so that packets gather meanwhile.
     pub(super) pace_nanos: u64,
     pub(super) next_turn: Instant,
@@ -33,17 +36,19 @@ impl Node {
         pace_nanos: u64,
     ) -> Self {
         let (batch, cqs, next_turn) = (TxBatch::new(), Vec::new(), Instant::ZERO);
-        Self { shard, gid, cqs, link, port, cells, batch, pace_nanos, next_turn }
+        let together = Together::new(shard.slot());
+        Self { together, shard, gid, cqs, link, port, cells, batch, pace_nanos, next_turn }
     }
 
     /// Receives, handles timers and sends; returns whether there was anything to do.
     pub(super) fn take_turn(&mut self, now: Instant) -> Result<bool, String> {
-        let Self { shard, link, batch, .. } = self;
+        let Self { shard, link, batch, together, .. } = self;
         let mut busy = false;
         loop {
             let received = link.receive(now, &mut |path, bytes| {
-                shard.handle_packet(now, path, bytes);
+                together.add(now, path, bytes, shard);
             });
+            together.give(now, shard);
             match received {
                 Ok(0) => break,
                 Ok(_) => busy = true,
