@@ -815,6 +815,25 @@ mod tests {
     }
 
     #[test]
+    fn what_came_together_is_given_together_but_for_a_bad_packet() {
+        let mut link = open(6);
+        let (mut batch, own) = (TxBatch::new(), link.gid());
+        fill(&mut batch, &link, own, 40, 1020);
+        batch.set_flip(20, Some(4000));
+        link.transmit(Instant::ZERO, &mut batch);
+        let mut runs: Vec<Vec<u8>> = Vec::new();
+        let received = link.receive_runs(Instant::ZERO, &mut |_, run| {
+            assert!(run.packets().all(|packet| packet == [packet[0]; 1020]));
+            runs.push(run.packets().map(|packet| packet[0]).collect());
+        });
+        assert_eq!(received.expect("receive"), 39);
+        // As many as stay in the cache, and no more.
+        let parts = [0..16, 16..20, 21..37, 37..40].map(|part| part.collect::<Vec<u8>>());
+        assert_eq!(runs, parts);
+        assert_eq!((link.counters().received, link.counters().icrc_errors), (39, 1));
+    }
+
+    #[test]
     fn a_capture_has_what_goes_and_comes_but_no_probes() {
         let mut link = open(5);
         let name = format!("urxe-probes-{}.pcap", std::process::id());

@@ -187,7 +187,7 @@ mod tests {
         #[test]
         fn one_carries_on_another_if_but_the_psn_is_greater(
             first in any::<[u8; Bth::LEN]>(),
-            (byte, bit) in (0..Bth::LEN, 0..8),
+            (byte, bit) in (0..Bth::LEN, 0..8_u32),
             ahead in 0..100_u32,
         ) {
             let bth = Bth::read(&first).expect("a header");
@@ -196,7 +196,7 @@ mod tests {
             prop_assert!(Bth::carries_on(&packet, &first, ahead));
             prop_assert!(!Bth::carries_on(&packet, &first, ahead + 1));
             prop_assert!(!Bth::carries_on(&packet[..11], &first, ahead));
-            packet[byte] ^= 1 << bit;
+            packet[byte] ^= 1_u8 << bit;
             prop_assert!(!Bth::carries_on(&packet, &first, ahead));
         }
     }
