@@ -348,6 +348,12 @@ macro_rules! missing {
 
 pub(crate) use missing;
 
+/// The C library's errno of this thread.
+pub(crate) fn last_errno() -> c_int {
+    // SAFETY: the C library gives the address of this thread's errno.
+    unsafe { *libc::__errno_location() }
+}
+
 /// Sets the C library's errno of this thread.
 pub(crate) fn set_errno(errno: c_int) {
     // SAFETY: the C library gives the address of this thread's errno.

@@ -8,13 +8,17 @@ use std::sync::{Arc, Weak};
 use ibverbs_api::{CompletionChannel, CqId};
 use parking_lot::Mutex;
 
-use crate::call::{MinusOne, Pointer, Positive, Refused, answer};
+use crate::call::{Convention, Count, MinusOne, Number, Pointer, Positive, Refused, answer};
 use crate::context::Context;
 use crate::cq::Cq;
-use crate::descriptor::{let_block, wait_for};
+use crate::descriptor::{let_block, read_one};
 use crate::handles::{Held, Object, Shown, Users, live, object};
 use crate::memory::put;
+use crate::nap::{Nap, Slept};
 use crate::types::{ibv_comp_channel, ibv_context, ibv_cq};
+
+/// The name of the call.
+const GET_CQ_EVENT: &str = "ibv_get_cq_event";
 
 /// A completion channel.
 #[repr(C)]
@@ -77,31 +81,61 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(
 }
 
 /// `ibv_get_cq_event(3)`: waits for an event, as the channel's descriptor lets it.
+///
+/// While it waits, the thread may be cancelled; see [`wait_for`](crate::descriptor::wait_for) for
+/// what that asks of this function.
 pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> MinusOne {
-    let descriptor = || {
+    let begin = |nap: &mut Nap| {
         if cq.is_null() || cq_context.is_null() {
             return Err(Refused::invalid("cq and cq_context must not be NULL"));
         }
-        Ok(live::<Channel>(channel)?.facade.as_fd().as_raw_fd())
+        nap.begin(&live::<Channel>(channel)?.facade)
     };
     let take = || {
         let channel = live::<Channel>(channel)?;
         let Some(found) = channel.facade.take_read().and_then(|id| channel.take(id)) else {
             // The queue of the event is gone.
-            return Ok(false);
+            return Ok(0);
         };
         // SAFETY: the program wants the queue and its own word there.
         unsafe {
             put(cq, found.handle())?;
             put(cq_context, (*found.handle()).cq_context)?;
         }
-        Ok(true)
+        Ok(1)
     };
-    wait_for("ibv_get_cq_event", descriptor, take)
+    loop {
+        let mut nap = Nap::default();
+        let Number(fd) = answer::<Count>(GET_CQ_EVENT, || begin(&mut nap));
+        if fd < 0 {
+            return MinusOne::AS_ERRNO_SAYS;
+        }
+        let end = |nap: &Nap, slept| nap.end(&live::<Channel>(channel)?.facade, slept);
+        if nap.has_sockets() {
+            let slept = nap.sleep();
+            match answer::<Count>(GET_CQ_EVENT, || end(&nap, slept)) {
+                Number(0) => continue,
+                Number(1..) => {}
+                Number(_) => return MinusOne::AS_ERRNO_SAYS,
+            }
+        }
+        let read = read_one(fd);
+        if !nap.has_sockets() && nap.has_begun() {
+            answer::<Count>(GET_CQ_EVENT, || end(&nap, Slept::Told));
+        }
+        if let Err(errno) = read {
+            return MinusOne::failed(errno);
+        }
+        match answer::<Count>(GET_CQ_EVENT, take) {
+            Number(0) => {}
+            Number(1..) => return MinusOne::done(()),
+            Number(_) => return MinusOne::AS_ERRNO_SAYS,
+        }
+    }
 }
 
 /// `ibv_ack_cq_events(3)`.

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::call::{Convention, Count, MinusOne, Number, Refused, answer};
+use crate::call::{Convention, Count, MinusOne, Number, Refused, answer, last_errno};
 
 /// Makes reads of a descriptor wait. The program changes that with `O_NONBLOCK`, as with the
 /// descriptors of the kernel.
@@ -26,6 +26,17 @@ unsafe extern "C-unwind" {
     fn read_or_end(fd: c_int, to: *mut c_void, room: usize) -> isize;
 }
 
+/// Takes one event off the count of an event descriptor; waits for it, if the descriptor lets it,
+/// and then the thread may be cancelled: see [`wait_for`]. The errno, if there is none.
+pub(crate) fn read_one(fd: c_int) -> Result<(), c_int> {
+    let mut count = 0_u64;
+    // SAFETY: there is room for as many bytes. It may unwind, and there is nothing to drop.
+    if unsafe { read_or_end(fd, (&raw mut count).cast(), size_of::<u64>()) } < 0 {
+        return Err(last_errno());
+    }
+    Ok(())
+}
+
 /// Waits at an event descriptor for each call of `take`, until that has found something; as the
 /// kernel would let a program wait: for ever, not at all (`EAGAIN`), or until a signal (`EINTR`).
 ///
@@ -42,10 +53,8 @@ pub(crate) fn wait_for(
         if fd < 0 {
             return MinusOne::AS_ERRNO_SAYS;
         }
-        let mut count = 0_u64;
-        // SAFETY: there is room for as many bytes. It may unwind, and there is nothing to drop.
-        if unsafe { read_or_end(fd, (&raw mut count).cast(), size_of::<u64>()) } < 0 {
-            return MinusOne::AS_ERRNO_SAYS;
+        if let Err(errno) = read_one(fd) {
+            return MinusOne::failed(errno);
         }
         match answer::<Count>(call, || take().map(c_int::from)) {
             Number(0) => {}

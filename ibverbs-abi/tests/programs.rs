@@ -82,6 +82,11 @@ fn threads_that_are_cancelled() {
 }
 
 #[test]
+fn threads_that_sleep_on_events() {
+    run_alone("threads_that_sleep_on_events", "sleepers");
+}
+
+#[test]
 fn a_log_that_nobody_takes() {
     run_alone("a_log_that_nobody_takes", "mute");
 }

@@ -478,6 +478,15 @@ pub(crate) fn wait_readable(
     deadline: Option<Instant>,
     timeout: Duration,
 ) -> Result<(), WaitError> {
+    wait_for_any(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], deadline, timeout)
+}
+
+/// Waits until one of several descriptors is ready, or the deadline has passed; `None` is never.
+pub(crate) fn wait_for_any(
+    fds: &mut [PollFd<'_>],
+    deadline: Option<Instant>,
+    timeout: Duration,
+) -> Result<(), WaitError> {
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
@@ -487,7 +496,7 @@ pub(crate) fn wait_readable(
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: left.subsec_nanos().into(),
         });
-        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], left.as_ref()) {
+        match poll(fds, left.as_ref()) {
             Ok(0) | Err(rustix::io::Errno::INTR) => {}
             Ok(_) => return Ok(()),
             Err(error) => return Err(WaitError::Os(error.into())),

@@ -55,6 +55,7 @@ pub struct CompletionQueue {
 pub(crate) struct CqInner {
     pub(crate) context: Arc<ContextInner>,
     pub(crate) core: Arc<CoreQueue>,
+    channel: Option<CompletionChannel>,
     /// The shard that queue pairs which receive here live on.
     pub(crate) home: Arc<Runner>,
     /// The shards with queue pairs that complete here: those that polling must visit.
@@ -65,8 +66,8 @@ pub(crate) struct CqInner {
 
 impl Drop for CqInner {
     fn drop(&mut self) {
-        if let Some(channel) = self.core.channel() {
-            channel.forget(self.core.id());
+        if let Some(channel) = &self.channel {
+            channel.core.forget(self.core.id());
         }
         if let Err(error) = self.context.core.destroy_cq(&self.core) {
             // Every queue pair holds this object until it has let go of the queue.
@@ -78,6 +79,9 @@ impl Drop for CqInner {
 impl CqInner {
     /// Counts one more queue pair of `runner` that completes here.
     pub(crate) fn attach(&self, runner: &Arc<Runner>) {
+        if let Some(channel) = &self.channel {
+            channel.attach(runner);
+        }
         let mut visited = self.visited.write();
         match visited.iter_mut().find(|(known, _)| Arc::ptr_eq(known, runner)) {
             Some((_, count)) => *count += 1,
@@ -100,6 +104,9 @@ impl CqInner {
 
     /// Counts one queue pair less.
     pub(crate) fn detach(&self, runner: &Arc<Runner>) {
+        if let Some(channel) = &self.channel {
+            channel.detach(runner);
+        }
         let mut visited = self.visited.write();
         if let Some(index) = visited.iter().position(|(known, _)| Arc::ptr_eq(known, runner)) {
             visited[index].1 -= 1;
@@ -118,14 +125,16 @@ impl CompletionQueue {
         vector: usize,
         options: CqOptions,
     ) -> Result<Self, CreateCqError> {
-        let channel = channel.map(|channel| channel.core.clone());
         let CqOptions { timestamps, ignore_overrun } = options;
         let clock = timestamps.then(|| Arc::new(DeviceClock) as Arc<dyn StampClock>);
         let options = CoreOptions { clock, ignore_overrun };
-        let core = context.core.create_cq_with(entries, channel, options)?;
+        let on = channel.map(|channel| channel.core.clone());
+        let core = context.core.create_cq_with(entries, on, options)?;
+        let channel = channel.cloned();
         let home = context.runners[vector % context.runners.len()].clone();
         let (visited, empty_polls) = (RwLock::default(), AtomicU32::new(0));
-        Ok(Self { inner: Arc::new(CqInner { context, core, home, visited, empty_polls }) })
+        let inner = CqInner { context, core, channel, home, visited, empty_polls };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Destroys it (`ibv_destroy_cq`). Dropping it does so too, once nothing uses it any more.
@@ -239,9 +248,12 @@ impl CompletionQueue {
 
     /// Receives and processes what has come for the queue pairs that complete here.
     fn receive(&self) {
-        let sleeps_next = self.inner.core.is_armed();
+        if self.inner.channel.as_ref().is_some_and(CompletionChannel::spares_look) {
+            return;
+        }
+        let is_armed = self.inner.core.is_armed();
         for (runner, _) in &*self.inner.visited.read() {
-            if sleeps_next {
+            if is_armed {
                 runner.poll_before_sleep();
             } else {
                 runner.poll_for(&self.inner.core);
@@ -276,8 +288,13 @@ impl CompletionQueue {
     /// Completions that are there already raise none: poll once more after arming (R51).
     pub fn req_notify(&self, solicited_only: bool) {
         self.inner.core.req_notify(solicited_only);
+        let waits = self.inner.channel.as_ref().is_some_and(CompletionChannel::believes_in_wait);
         for (runner, _) in &*self.inner.visited.read() {
-            runner.stop_polling();
+            if waits {
+                runner.finish_posts();
+            } else {
+                runner.stop_polling();
+            }
         }
     }
 }

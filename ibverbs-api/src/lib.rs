@@ -123,7 +123,7 @@ pub use attr::{
     AtomicCap, DeviceAttr, DeviceCapFlags, LinkLayer, LinkSpeed, LinkWidth, OnDemandCaps,
     OnDemandOps, PhysState, PortAttr, PortCapFlags, PortState,
 };
-pub use channel::CompletionChannel;
+pub use channel::{CompletionChannel, Sleep};
 pub use context::Context;
 pub use cq::{CompletionQueue, CqOptions};
 pub use device::{Device, OpenOptions, devices};
@@ -172,7 +172,7 @@ pub use rxe_core::{CongestionConfig, Counter, CounterValues, Limits, Seed};
 pub use rxe_net::link::LinkCounters;
 pub use rxe_net::runtime::{
     AttachMulticastError, LinkKind, LinkOptions, ModifyError, OpenLinkError, OptionsError,
-    StartError,
+    SOCKETS_MAX, Sockets, StartError,
 };
 pub use rxe_net::slots::{RegisterServiceError, ServiceRegistration, after_fork_in_child};
 pub use rxe_net::udp::{BindError, BufferSizes};

@@ -184,6 +184,80 @@ fn r51_no_wake_up_is_lost_while_both_ends_sleep() {
     });
 }
 
+/// How often the background thread of an end has gone to sleep.
+fn sleeps_of_background(end: &End) -> u64 {
+    let name = format!("urxe-{}", end.qp.qpn().slot());
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    // A thread that ends meanwhile is not this one.
+    let read = |path: &std::path::Path, file| std::fs::read_to_string(path.join(file));
+    let own = threads.map(|thread| thread.unwrap().path());
+    let own = own.filter(|path| read(path, "comm").is_ok_and(|comm| comm.trim_end() == name));
+    let paths: Vec<_> = own.collect();
+    assert_eq!(paths.len(), 1, "{name}");
+    let status = read(&paths[0], "status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn a_packet_wakes_the_thread_that_waits_and_no_other() {
+    const ROUNDS: u64 = 2000;
+    let Sleepers { ends, channels } = sleepers(&Setup::default());
+    let run = |index: usize| {
+        let (end, channel) = (&ends[index], &channels[index]);
+        let buffer = end.register(8);
+        (0..4).for_each(|id| end.recv(id, &[buffer.sge(0..8)]));
+        for round in 0..ROUNDS {
+            for is_own_turn in [index == 0, index != 0] {
+                if is_own_turn {
+                    let flags =
+                        if round % 32 == 0 { SendFlags::SIGNALED } else { SendFlags::empty() };
+                    end.qp.post_send(&wr(u64::MAX, SEND, flags, SendData::Inline(b"x"))).unwrap();
+                    continue;
+                }
+                while sleep_until_done(end, channel).wr_id == u64::MAX {}
+                end.recv(0, &[buffer.sge(0..8)]);
+            }
+        }
+    };
+    let before = ends.each_ref().map(sleeps_of_background);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| run(1));
+        run(0);
+    });
+    let millis = start.elapsed().as_millis() as u64;
+    for (end, before) in ends.iter().zip(before) {
+        let sleeps = sleeps_of_background(end) - before;
+        println!("{sleeps} sleeps of the background thread in {ROUNDS} rounds, {millis} ms");
+        // It looks at each millisecond whether all is well.
+        assert!(sleeps < ROUNDS / 4 + 4 * millis, "{sleeps} in {millis} ms");
+    }
+}
+
+#[test]
+fn timers_go_on_while_the_only_thread_waits() {
+    let mut options = options();
+    options.link.faults = Some("drop=10%,seed=5".parse().unwrap());
+    let setup = Setup::default();
+    let contexts = [open_with(options.clone()), open_with(options)];
+    let channels = contexts.each_ref().map(|context| context.create_channel().unwrap());
+    let [one, two] = [0, 1].map(|i| End::new(&contexts[i], &setup, Some(&channels[i])));
+    connect(&setup, (&contexts[0], &one.qp), (&contexts[1], &two.qp));
+    let buffer = two.register(8);
+    let start = Instant::now();
+    for id in 0..200 {
+        two.recv(id, &[buffer.sge(0..8)]);
+        one.post(id, SEND, &[]);
+        assert_eq!(sleep_until_done(&two, &channels[1]).wr_id, id);
+        assert_eq!(sleep_until_done(&one, &channels[0]).status, WcStatus::Success);
+    }
+    let took = start.elapsed();
+    assert!(contexts.iter().any(|context| context.link_counters().faults > 20));
+    // What is lost is sent again some milliseconds later, not at the ACK timeout (67 ms or more).
+    assert!(took < 200 * Duration::from_millis(10) + 200 * median_wake_up(), "{took:?}");
+}
+
 /// How long it takes on this machine, now, until a thread that sleeps has been woken.
 fn median_wake_up() -> Duration {
     let (to_echo, echo_inbox) = std::sync::mpsc::channel::<()>();

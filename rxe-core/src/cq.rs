@@ -145,6 +145,11 @@ impl CompletionChannel {
         Some(cq)
     }
 
+    /// Whether events wait to be taken.
+    pub fn has_events(&self) -> bool {
+        !self.pending.lock().is_empty()
+    }
+
     /// Drops the events of a queue that is going away.
     pub fn forget(&self, cq: CqId) {
         self.pending.lock().retain(|pending| pending.cq != cq);

@@ -15,6 +15,7 @@ mod outbox;
 mod pressure;
 mod runner;
 mod sleeper;
+mod watch;
 
 pub use crate::slots::NoSlotError;
 pub use clock::Clock;
@@ -25,3 +26,4 @@ pub use open::{
 };
 pub use runner::{ModifyError, Runner, StartError};
 pub use sleeper::EventFd;
+pub use watch::{SOCKETS_MAX, SleepId, Sockets};

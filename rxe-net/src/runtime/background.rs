@@ -57,8 +57,13 @@ fn run(runner: &Runner) {
         }
         let mut now = Clock::now();
         if let Some(end) = runner.lease.end(now) {
-            runner.lease.note_unneeded(now);
+            if runner.has_sleeper() {
+                runner.lease.note_sleeper();
+            } else {
+                runner.lease.note_unneeded(now);
+            }
             runner.send_late(now);
+            runner.serve_sleeper(now, end);
             runner.sleeper.set_lease(end, now);
             continue;
         }
@@ -66,7 +71,8 @@ fn run(runner: &Runner) {
         loop {
             let linger_nanos = if now >= linger_from { LINGER_NANOS } else { 0 };
             let (round, received) = runner.background_round(linger_nanos);
-            if std::mem::take(&mut is_first) {
+            // What wakes a thread that sleeps on events says nothing of memory that is watched.
+            if std::mem::take(&mut is_first) && !runner.has_sleeper() {
                 runner.lease.note_found(now, received);
             }
             match round {

@@ -9,6 +9,11 @@ const GATHER_NANOS: u64 = 10_000;
 ///
 /// A timer that is set and a thread that wakes cost a few microseconds of both processors' time.
 const LATEST_NANOS: u64 = 100_000;
+/// How long acknowledgements wait, and when the background thread sends them, for a program that
+/// sleeps on events: it is told of the message by one descriptor more, and takes the event before it
+/// polls; and an acknowledgement that leaves before the answer wakes the peer once more.
+const GATHER_FOR_EVENT_NANOS: u64 = 50_000;
+pub(super) const LATEST_FOR_EVENT_NANOS: u64 = 1_000_000;
 /// How long nothing waits after that thread had to help, for the first time.
 const FIRST_PAUSE_NANOS: u64 = 500_000;
 /// And at most.
@@ -46,6 +51,8 @@ pub(super) struct Held {
     bytes: u64,
     /// What waits are acknowledgements, for the program to answer.
     awaits_answer: bool,
+    /// They are of a message that an event tells of.
+    awaits_sleeper: bool,
     /// Something has left since the program polled last.
     has_sent: bool,
     /// Nothing waits before this.
@@ -83,12 +90,18 @@ impl Held {
         holds
     }
 
+    /// As [`Self::holds_acks`], where an event tells of what was received.
+    pub(super) fn holds_acks_for_event(&mut self, now: Instant, received: usize) -> bool {
+        self.awaits_sleeper = self.holds_acks(now, received);
+        self.awaits_sleeper
+    }
+
     /// Whether what waits goes on waiting, although nobody has posted or polled: in the background
     /// thread, for a program that watches its memory. Where it has waited long enough, it was in
     /// vain.
     pub(super) fn goes_on_holding(&mut self, now: Instant) -> bool {
         let Some(since) = self.since else { return false };
-        let is_over = Self::is_over(since, now);
+        let is_over = now.nanos_since(since) >= GATHER_NANOS;
         if is_over {
             self.note_late(now);
         }
@@ -98,7 +111,7 @@ impl Held {
     /// Notes that all that waited was handed on.
     pub(super) fn note_sent(&mut self) {
         (self.since, self.packets, self.bytes) = (None, 0, 0);
-        (self.awaits_answer, self.has_sent) = (false, true);
+        (self.awaits_answer, self.awaits_sleeper, self.has_sent) = (false, false, true);
     }
 
     /// Notes that the program has polled, and that nothing came of its own.
@@ -111,19 +124,17 @@ impl Held {
         self.awaits_answer
     }
 
-    /// Since when something waits; `None` when nothing does.
-    pub(super) fn since(&self) -> Option<Instant> {
-        self.since
+    /// When what waits has waited long enough, for a program that posts or polls; `None` when
+    /// nothing waits.
+    pub(super) fn end(&self) -> Option<Instant> {
+        let nanos = if self.awaits_sleeper { GATHER_FOR_EVENT_NANOS } else { GATHER_NANOS };
+        self.since.map(|since| since.plus_nanos(nanos))
     }
 
     /// When the background thread sends it at the latest; `None` when nothing waits.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.since.map(|since| since.plus_nanos(LATEST_NANOS))
-    }
-
-    /// Whether what waits since then has waited long enough, as a program sees that posts or polls.
-    pub(super) fn is_over(since: Instant, now: Instant) -> bool {
-        now.nanos_since(since) >= GATHER_NANOS
+        let nanos = if self.awaits_sleeper { LATEST_FOR_EVENT_NANOS } else { LATEST_NANOS };
+        self.since.map(|since| since.plus_nanos(nanos))
     }
 
     /// Notes that the background thread found that something had waited too long.
@@ -159,7 +170,8 @@ mod tests {
         assert!(!held.holds_post(at(0), small(1), true));
         held.note_sent();
         assert!(held.holds_post(at(1), small(1), true));
-        assert_eq!((held.since(), held.deadline()), (Some(at(1)), Some(at(1 + LATEST_NANOS))));
+        assert_eq!(held.end(), Some(at(1 + GATHER_NANOS)));
+        assert_eq!(held.deadline(), Some(at(1 + LATEST_NANOS)));
         held.note_sent();
         held.note_polled();
         assert!(!held.holds_post(at(2), small(MANY - 1), true));
@@ -199,6 +211,18 @@ mod tests {
         held.note_sent();
         held.note_late(at(2));
         assert!(!held.holds_acks(at(3), 1));
+    }
+
+    #[test]
+    fn those_of_an_event_wait_longer_for_this_once() {
+        let mut held = Held::default();
+        assert!(held.holds_acks_for_event(at(1), 1));
+        assert_eq!(held.end(), Some(at(1 + GATHER_FOR_EVENT_NANOS)));
+        assert_eq!(held.deadline(), Some(at(1 + LATEST_FOR_EVENT_NANOS)));
+        assert!(!held.holds_acks_for_event(at(2), 1), "the next message sends them");
+        held.note_sent();
+        assert!(held.holds_acks(at(3), 1));
+        assert_eq!(held.deadline(), Some(at(3 + LATEST_NANOS)));
     }
 
     #[test]

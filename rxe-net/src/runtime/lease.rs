@@ -80,6 +80,11 @@ impl Lease {
         }
     }
 
+    /// Notes that whoever has the sockets sleeps on them: a packet wakes it, whatever the lease.
+    pub(super) fn note_sleeper(&self) {
+        self.nanos.store(LONGEST_NANOS, Ordering::Relaxed);
+    }
+
     /// Notes that so many packets were found at or after its end, if that is not long ago.
     pub(super) fn note_found(&self, now: Instant, packets: usize) {
         if !self.may_watch_memory(now) {
@@ -146,6 +151,10 @@ mod tests {
         assert_eq!(lease.end(at(2001)), Some(at(2080)));
         (0..10).for_each(|_| lease.note_found(at(2081), 0));
         assert_eq!(lease.end(at(2001)), Some(at(3000)), "no longer than the usual one");
+        lease.note_found(at(2082), 1);
+        assert_eq!(lease.end(at(2001)), Some(at(2020)));
+        lease.note_sleeper();
+        assert_eq!(lease.end(at(2001)), Some(at(3000)));
     }
 
     #[test]

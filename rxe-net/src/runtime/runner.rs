@@ -13,7 +13,7 @@ use crossbeam_queue::{ArrayQueue, SegQueue};
 use gid_table::{Gid, GidEntry};
 use parking_lot::{Mutex, MutexGuard};
 use rxe_core::counters::CounterValues;
-use rxe_core::cq::{CompletionQueue, Notify};
+use rxe_core::cq::{CompletionChannel, CompletionQueue, Notify};
 use rxe_core::device::Device;
 use rxe_core::error::{BusyError, CreateQpError, ModifyQpError};
 use rxe_core::multicast::MULTICAST_QPN;
@@ -29,12 +29,13 @@ use thiserror::Error;
 use super::background;
 use super::clock::Clock;
 use super::groups::GroupPost;
-use super::held::Held;
+use super::held::{Held, LATEST_FOR_EVENT_NANOS};
 use super::lease::Lease;
 use super::open::{OpenLink, OpenLinkError};
 use super::outbox::Outbox;
 use super::pressure::PATIENCE_NANOS;
 use super::sleeper::Sleeper;
+use super::watch::{SleepId, Sockets, Watch};
 use crate::host::os_errno;
 use crate::link::{Link, LinkCounters};
 use crate::slots::detour::Detour;
@@ -46,6 +47,8 @@ const HANDED_OVER_MAX: usize = 1024;
 /// Packets sent before the lock is given back and packets that came have their turn: a peer may
 /// ask for 2 GiB by one READ, and the answer has no window.
 const TRANSMIT_MAX: usize = 4096;
+/// What is to be done later than this, may be done a little later, where a thread sleeps on events.
+const SOON_NANOS: u64 = 5_000;
 /// How long a link that cannot receive is left alone.
 const FAILED_NANOS: u64 = 100_000_000;
 /// Offset of the top byte of the destination QPN in BTH: the slot.
@@ -121,8 +124,12 @@ pub struct Runner {
     opener: Arc<dyn OpenLink>,
     /// Whether somebody polls, and has the sockets for itself.
     pub(super) lease: Lease,
-    /// Since when something waits that could be sent, in nanoseconds; 0 for nothing.
-    held_since: AtomicU64,
+    /// Who sleeps on events, and runs the shard.
+    watch: Watch,
+    /// A link has no descriptor to sleep on: it wakes the background thread alone.
+    has_silent_link: AtomicBool,
+    /// When what could be sent has waited long enough, in nanoseconds; 0 where nothing waits.
+    held_until: AtomicU64,
     stopping: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
     slot: Slot,
@@ -232,6 +239,9 @@ impl Core {
             && match whom {
                 Waiting::Nobody => false,
                 Waiting::ForQueue(cq) => !cq.is_empty() && self.held.holds_acks(now, received),
+                Waiting::ForEvent(channel) => {
+                    channel.has_events() && self.held.holds_acks_for_event(now, received)
+                }
                 Waiting::ForMemory => {
                     self.held.holds_acks(now, received)
                         || received == 0 && self.held.goes_on_holding(now)
@@ -369,6 +379,8 @@ enum Waiting<'a> {
     Nobody,
     /// Somebody polls this queue, which is empty.
     ForQueue(&'a CompletionQueue),
+    /// Somebody sleeps until there is an event on this channel, which has none.
+    ForEvent(&'a CompletionChannel),
     /// A program that polls these days, and does not poll now: it may watch its memory.
     ForMemory,
 }
@@ -411,7 +423,9 @@ impl Runner {
             sleeper: Sleeper::new()?,
             opener,
             lease: Lease::default(),
-            held_since: AtomicU64::new(0),
+            watch: Watch::default(),
+            has_silent_link: AtomicBool::new(false),
+            held_until: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             thread: Mutex::new(None),
             slot,
@@ -563,8 +577,9 @@ impl Runner {
         }
         let waker = Arc::new(WakeRunner(Arc::downgrade(self)));
         let link = self.opener.open(entry, self.slot(), waker)?;
-        if let Some(fd) = link.poll_fd() {
-            self.sleeper.watch(fd).map_err(OpenLinkError::Wait)?;
+        match link.poll_fd() {
+            Some(fd) => self.sleeper.watch(fd).map_err(OpenLinkError::Wait)?,
+            None => self.has_silent_link.store(true, Ordering::Relaxed),
         }
         core.links.push(OpenedLink { gid, link, failed_until: None });
         Ok(())
@@ -719,8 +734,8 @@ impl Runner {
     /// Sends what waits for more posts, if it has done so for some microseconds: what a thread does
     /// that polls a completion queue and finds something, so that nothing is to be received yet.
     pub fn send_held(&self) {
-        let since = self.held_since.load(Ordering::Relaxed);
-        if since > 0 && Held::is_over(Instant::from_nanos(since), Clock::now()) && self.is_ours() {
+        let until = self.held_until.load(Ordering::Relaxed);
+        if until > 0 && until <= Clock::now().as_nanos() && self.is_ours() {
             self.send_now();
         }
     }
@@ -737,7 +752,7 @@ impl Runner {
     /// Sends what the program has posted last, if it has neither posted nor polled since, although
     /// it polls these days. In the background thread.
     pub(super) fn send_late(&self, now: Instant) {
-        if self.held_since.load(Ordering::Relaxed) == 0 {
+        if self.held_until.load(Ordering::Relaxed) == 0 {
             return;
         }
         let Some(mut core) = self.core.try_lock() else { return };
@@ -765,9 +780,96 @@ impl Runner {
         }
         self.lease.end_now();
         self.sleeper.arm_sockets();
-        if self.held_since.load(Ordering::Relaxed) > 0 {
+        if self.held_until.load(Ordering::Relaxed) > 0 {
             self.send_now();
         }
+    }
+
+    /// Sends what waits for more posts: what a thread does that asks for an event, and is going to
+    /// sleep on it by [`Self::begin_sleep`], as it did before. It leaves the sockets disarmed.
+    pub fn finish_posts(&self) {
+        if self.held_until.load(Ordering::Relaxed) > 0 {
+            // It waits for the lock: whoever has it does not send what waits.
+            let _ = self.with_core(Core::transmit);
+        }
+    }
+
+    /// Begins a sleep on the events of a channel. Where it returns true, the thread is to sleep on
+    /// these sockets too, and to call [`Self::serve_sleep`] when one of them is readable; where it
+    /// returns false, the background thread has the sockets.
+    ///
+    /// [`Self::end_sleep`] ends it; until then it may begin again. A thread that ends in its sleep
+    /// leaves nothing behind that is in the way of others for longer than a lease.
+    pub fn begin_sleep(&self, id: SleepId, sockets: &mut Sockets) -> bool {
+        let now = Clock::now();
+        if !self.is_ours() || !self.watch.begin(id, now, self.lease.end(now).is_some()) {
+            self.stop_polling();
+            return false;
+        }
+        if self.is_stopping()
+            || self.has_silent_link.load(Ordering::Relaxed)
+            || !self.sleeper.sockets(sockets)
+        {
+            self.watch.resign(id);
+            self.stop_polling();
+            return false;
+        }
+        self.finish_posts();
+        true
+    }
+
+    /// Receives and processes in this thread, which a socket has woken from its sleep on the events
+    /// of `channel`. Where there is one then, acknowledgements wait some microseconds for what the
+    /// program posts.
+    pub fn serve_sleep(&self, channel: &CompletionChannel) {
+        if !self.is_ours() {
+            return;
+        }
+        let now = Clock::now();
+        // As of one that polls: the background thread has not to be woken by the next packet.
+        self.lease.note_poll(now);
+        // It waits for the lock: whoever has it may be about to raise the event.
+        let mut core = self.core.lock();
+        let now = core.advance(now);
+        let received = core.turn_for(now, &self.sleeper, Waiting::ForEvent(channel));
+        core.held.note_polled();
+        self.release(core, now);
+        self.watch.note_woken(now, received > 0 || channel.has_events());
+    }
+
+    /// Ends a sleep, of which [`Self::begin_sleep`] has last said so.
+    pub fn end_sleep(&self, id: SleepId, was_running: bool) {
+        if self.is_ours() && self.watch.end(id, was_running) && was_running {
+            // Nobody would look at the sockets for those who sleep.
+            self.stop_polling();
+        }
+    }
+
+    /// Whether a thread sleeps on events, and runs the shard when a packet wakes it.
+    pub(super) fn has_sleeper(&self) -> bool {
+        self.watch.is_asleep()
+    }
+
+    /// Does what is due although somebody has the sockets: that one sleeps, and only a packet wakes
+    /// it. In the background thread.
+    ///
+    /// While messages go to and fro, it does so at the end of each lease.
+    pub(super) fn serve_sleeper(&self, now: Instant, lease_end: Instant) {
+        // Of one that is awake, the timers are its own.
+        if !self.has_sleeper() {
+            return;
+        }
+        let Some(mut core) = self.core.try_lock() else { return };
+        let now = core.advance(now);
+        if core.deadline().is_some_and(|at| at <= now) {
+            core.turn_for(now, &self.sleeper, Waiting::Nobody);
+        }
+        if self.watch.is_used(now) {
+            // Two timers that fire at once wake this thread once.
+            self.sleeper.wake_by(Some(lease_end), now);
+        }
+        // Also what was handed over from other sockets.
+        self.release(core, now);
     }
 
     /// Does one round in the background thread, and says what is to follow, and how many packets
@@ -835,9 +937,22 @@ impl Runner {
 
     /// Sees to it that what is to be done later is done then, before the lock is given back.
     fn note_deadlines(&self, core: &Core, now: Instant) {
-        let since = core.held.since().map_or(0, Instant::as_nanos);
-        self.held_since.store(since, Ordering::Relaxed);
-        self.sleeper.wake_by(core.deadline(), now);
+        let until = core.held.end().map_or(0, Instant::as_nanos);
+        self.held_until.store(until, Ordering::Relaxed);
+        let deadline = core.deadline();
+        // Where a packet has woken somebody just now, the timers of one message after the other would
+        // be set and fire, all for nothing. One for all of them costs less.
+        let (soon, tick) = (now.plus_nanos(SOON_NANOS), now.plus_nanos(LATEST_FOR_EVENT_NANOS));
+        let deadline = match deadline {
+            Some(at) if at > soon && self.watch.is_used(now) => {
+                if self.sleeper.wakes_by(tick) {
+                    return;
+                }
+                Some(at.max(tick))
+            }
+            deadline => deadline,
+        };
+        self.sleeper.wake_by(deadline, now);
     }
 
     /// Does what was left for the holder of the lock, if nobody holds it.

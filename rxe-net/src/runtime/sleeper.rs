@@ -16,6 +16,7 @@ use rustix::time::{
 use rxe_core::cq::Notify;
 use rxe_core::time::Instant;
 
+use super::watch::Sockets;
 use crate::slots::fork::Tracked;
 
 /// A descriptor that becomes readable at each notification and counts them.
@@ -80,6 +81,8 @@ pub(super) struct Sleeper {
     disarmed: AtomicBool,
     /// When the timer fires; changed only under the lock of the shard.
     armed: AtomicU64,
+    /// When the other timer fires; of the background thread.
+    lease_end: AtomicU64,
 }
 
 impl fmt::Debug for Sleeper {
@@ -109,9 +112,10 @@ impl Sleeper {
         epoll::add(&epoll, &lease, EventData::new_u64(LEASE), EventFlags::IN)?;
         epoll::add(&epoll, &waker, EventData::new_u64(WAKER), EventFlags::IN)?;
         let (disarmed, armed) = (AtomicBool::new(false), AtomicU64::new(NEVER));
+        let lease_end = AtomicU64::new(NEVER);
         let _tracked = [Tracked::new(&epoll), Tracked::new(&timer), Tracked::new(&lease)];
         let sockets = Mutex::default();
-        Ok(Self { _tracked, epoll, timer, lease, waker, sockets, disarmed, armed })
+        Ok(Self { _tracked, epoll, timer, lease, waker, sockets, disarmed, armed, lease_end })
     }
 
     /// Adds a socket, armed.
@@ -119,6 +123,11 @@ impl Sleeper {
         epoll::add(&self.epoll, &socket, EventData::new_u64(SOCKETS), SOCKET)?;
         self.sockets.lock().push(socket);
         Ok(())
+    }
+
+    /// The sockets, for a thread that sleeps on them by itself; false if there are none or too many.
+    pub(super) fn sockets(&self, to: &mut Sockets) -> bool {
+        to.fill(&self.sockets.lock())
     }
 
     /// Lets go of a socket; does nothing for one that is not watched.
@@ -164,6 +173,11 @@ impl Sleeper {
         }
     }
 
+    /// Whether the timer wakes the thread by then. Under the lock of the shard.
+    pub(super) fn wakes_by(&self, at: Instant) -> bool {
+        self.armed.load(Ordering::Relaxed) <= at.as_nanos()
+    }
+
     /// Sets the timer anew, earlier or later. Under the lock of the shard.
     pub(super) fn set_timer(&self, deadline: u64, now: Instant) {
         if self.armed.swap(deadline, Ordering::Relaxed) == deadline {
@@ -172,9 +186,13 @@ impl Sleeper {
         start(&self.timer, deadline, now);
     }
 
-    /// Wakes the thread at `at`, to see whether somebody still polls.
+    /// Wakes the thread at `at`, to see whether somebody still polls, or earlier if it is to wake
+    /// then anyway.
     pub(super) fn set_lease(&self, at: Instant, now: Instant) {
-        start(&self.lease, at.as_nanos(), now);
+        if at.as_nanos() < self.lease_end.load(Ordering::Relaxed) {
+            self.lease_end.store(at.as_nanos(), Ordering::Relaxed);
+            start(&self.lease, at.as_nanos(), now);
+        }
     }
 
     /// Sleeps until a socket, a timer or [`Self::wake`] wakes it.
@@ -193,6 +211,7 @@ impl Sleeper {
                 }
                 LEASE => {
                     let _ = rustix::io::read(&self.lease, &mut [0; 8]);
+                    self.lease_end.store(NEVER, Ordering::Relaxed);
                 }
                 WAKER => while self.waker.take() {},
                 _ => self.disarmed.store(true, Ordering::SeqCst),

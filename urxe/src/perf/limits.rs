@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::histogram::Histogram;
 use super::load::{Kind, Load};
+use super::place::{Pinned, Side};
 
 /// Bytes around the payload of a packet, from BTH to iCRC: those of the middle of a message.
 const PACKET_OVERHEAD: usize = 12 + 4;
@@ -235,6 +236,7 @@ impl Ground {
             let answering = scope.spawn(|| -> io::Result<()> {
                 let tell = tell;
                 enter(self.namespace.as_deref())?;
+                let _pinned = Pinned::as_side(Side::Answering);
                 let socket = UdpSocket::bind(self.address(self.to))?;
                 socket.connect(client)?;
                 prepare(&socket, blocks)?;
@@ -252,6 +254,7 @@ impl Ground {
                 }
                 Ok(())
             });
+            let _pinned = Pinned::as_side(Side::Asking);
             let times = match told.recv() {
                 Ok(to) => own.connect(to).and_then(|()| exchange(&own, blocks, size, duration)),
                 Err(mpsc::RecvError) => Ok(Histogram::default()),

@@ -18,6 +18,7 @@ mod idle;
 mod latency;
 mod limits;
 mod load;
+mod place;
 mod plot;
 mod progress;
 mod report;

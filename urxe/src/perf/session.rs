@@ -15,6 +15,7 @@ use super::histogram::Histogram;
 use super::idle::Idleness;
 use super::latency::Player;
 use super::load::{Kind, Load};
+use super::place::{Pinned, Side};
 use super::report::Figures;
 use super::worker::{Shared, Work, Worker};
 use crate::pingpong::port::{self, Wanted};
@@ -300,6 +301,7 @@ fn alone(
     let group = &mut end.groups[0];
     let start = Instant::now();
     if is_client {
+        let _pinned = Pinned::as_side(Side::Asking);
         let mut player = Player::new(load, group, shared);
         let times = player.play()?;
         let span = Some((start, Instant::now()));
@@ -309,6 +311,7 @@ fn alone(
     }
     thread::scope(|scope| {
         let answering = scope.spawn(|| {
+            let _pinned = Pinned::as_side(Side::Answering);
             let mut player = Player::new(load, group, shared);
             let result = player.answer();
             result.map(|()| Work { sent: player.sent(), received: player.taken(), span: None })
