@@ -47,6 +47,9 @@ const HANDED_OVER_MAX: usize = 1024;
 /// Packets sent before the lock is given back and packets that came have their turn: a peer may
 /// ask for 2 GiB by one READ, and the answer has no window.
 const TRANSMIT_MAX: usize = 4096;
+/// Who carries more in a turn, streams: then the background thread stays awake for what follows,
+/// while the program works on what has come.
+const BULK_BYTES: u64 = 16 << 10;
 /// What is to be done later than this, may be done a little later, where a thread sleeps on events.
 const SOON_NANOS: u64 = 5_000;
 /// How long a link that cannot receive is left alone.
@@ -364,6 +367,12 @@ impl Core {
         let links = links.flatten();
         let others = self.shard.poll_timeout().into_iter().chain(self.outbox.deadline());
         links.chain(others).chain(held).min()
+    }
+
+    /// Bytes that links have sent and received, from BTH on.
+    fn carried_bytes(&self) -> u64 {
+        let counters = self.links.iter().map(|opened| opened.link.counters());
+        counters.map(|counters| counters.sent_bytes + counters.received_bytes).sum()
     }
 
     /// Whether there is something to send, and room for it in the host.
@@ -831,10 +840,16 @@ impl Runner {
         // It waits for the lock: whoever has it may be about to raise the event.
         let mut core = self.core.lock();
         let now = core.advance(now);
+        let before = core.carried_bytes();
         let received = core.turn_for(now, &self.sleeper, Waiting::ForEvent(channel));
+        let bytes = core.carried_bytes().saturating_sub(before);
         core.held.note_polled();
         self.release(core, now);
-        self.watch.note_woken(now, received > 0 || channel.has_events());
+        if bytes > BULK_BYTES {
+            self.watch.note_bulk(now);
+        } else {
+            self.watch.note_woken(now, received > 0 || channel.has_events());
+        }
     }
 
     /// Ends a sleep, of which [`Self::begin_sleep`] has last said so.

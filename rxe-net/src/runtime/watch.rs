@@ -14,6 +14,8 @@ pub const SOCKETS_MAX: usize = 8;
 const VAIN_MAX: u32 = 3;
 /// How long nobody sleeps on the sockets then.
 const VAIN_NANOS: u64 = 100_000_000;
+/// And how long, where much comes at a time.
+const BULK_NANOS: u64 = 20_000_000;
 /// Who was woken so short a time ago, will be woken again.
 const USED_NANOS: u64 = 1_000_000;
 /// Nobody.
@@ -140,8 +142,18 @@ impl Watch {
             self.vain.store(0, Ordering::Relaxed);
         } else if self.vain.fetch_add(1, Ordering::Relaxed) + 1 >= VAIN_MAX {
             self.vain.store(0, Ordering::Relaxed);
-            self.from.store(now.plus_nanos(VAIN_NANOS).as_nanos(), Ordering::Relaxed);
+            self.pause(now, VAIN_NANOS);
         }
+    }
+
+    /// Notes that the owner was woken for more than single messages.
+    pub(super) fn note_bulk(&self, now: Instant) {
+        self.vain.store(0, Ordering::Relaxed);
+        self.pause(now, BULK_NANOS);
+    }
+
+    fn pause(&self, now: Instant, nanos: u64) {
+        self.from.store(now.plus_nanos(nanos).as_nanos(), Ordering::Relaxed);
     }
 
     /// Whether packets wake owners these days.
@@ -203,6 +215,18 @@ mod tests {
         assert!(!watch.begin(id, at(100), false));
         assert!(!watch.end(id, false));
         assert!(watch.begin(id, at(101), false));
+    }
+
+    #[test]
+    fn streams_are_left_to_the_background_thread_for_a_while() {
+        let watch = Watch::default();
+        let id = SleepId::new();
+        assert!(watch.begin(id, at(1), false));
+        watch.note_bulk(at(1));
+        assert!(!watch.end(id, true));
+        assert!(!watch.begin(id, at(20), false));
+        assert!(!watch.end(id, false));
+        assert!(watch.begin(id, at(21), false));
     }
 
     #[test]
