@@ -369,6 +369,15 @@ impl Core {
         links.chain(others).chain(held).min()
     }
 
+    /// Whether what is to be done later are timers of queue pairs, and acknowledgements that a program
+    /// is about to answer: nothing that the program has posted, or that is on its way.
+    fn has_timers_only(&self, now: Instant) -> bool {
+        let late = now.plus_nanos(LATEST_FOR_EVENT_NANOS / 2);
+        self.outbox.deadline().is_none()
+            && self.held.deadline().is_none_or(|at| at > late)
+            && self.links.iter().all(|opened| opened.link.poll_timeout().is_none())
+    }
+
     /// Bytes that links have sent and received, from BTH on.
     fn carried_bytes(&self) -> u64 {
         let counters = self.links.iter().map(|opened| opened.link.counters());
@@ -959,7 +968,7 @@ impl Runner {
         // be set and fire, all for nothing. One for all of them costs less.
         let (soon, tick) = (now.plus_nanos(SOON_NANOS), now.plus_nanos(LATEST_FOR_EVENT_NANOS));
         let deadline = match deadline {
-            Some(at) if at > soon && self.watch.is_used(now) => {
+            Some(at) if at > soon && self.watch.is_used(now) && core.has_timers_only(now) => {
                 if self.sleeper.wakes_by(tick) {
                     return;
                 }
