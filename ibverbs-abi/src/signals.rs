@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// How many questions one look at the handlers answers.
-const LASTS: u8 = 255;
+const LASTS: u8 = 63;
 /// The last signal.
 const LAST_SIGNAL: c_int = 64;
 /// Signals that a fault of the thread itself raises: they come to nobody who sleeps.

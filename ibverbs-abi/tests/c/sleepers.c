@@ -1,5 +1,6 @@
 /* Threads that sleep in ibv_get_cq_event, and are woken by packets: to and fro, several at once, with
  * signals, and where one is cancelled or sleeps in poll(2) instead. */
+#define _GNU_SOURCE
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -77,6 +78,14 @@ static void send_one(struct sleeper *from, int signaled)
 	SAME(ibv_post_send(from->end.qp, &wr, &bad), 0);
 }
 
+/* Sends a message, and polls until it has arrived. */
+static void send_and_poll(struct sleeper *from)
+{
+	send_one(from, 1);
+	while (success(from->end.cq).opcode != IBV_WC_SEND)
+		;
+}
+
 static void await_message(struct sleeper *sleeper)
 {
 	while (sleep_until_done(sleeper).opcode != IBV_WC_RECV)
@@ -133,12 +142,17 @@ static void *take_events(void *argument)
 /* A thread that sleeps until there is an event. */
 static pthread_t begin_to_sleep(struct sleeper *sleeper)
 {
+	struct pollfd fd = { .fd = sleeper->channel->fd, .events = POLLIN };
 	struct ibv_wc wc;
 	pthread_t thread;
-	int before = begun;
+	int before;
 
 	while (ibv_poll_cq(sleeper->end.cq, 1, &wc))
 		;
+	/* Events of what was polled before they were taken. */
+	while (poll(&fd, 1, 2) == 1)
+		SAME(take_event(sleeper), 0);
+	before = begun;
 	SAME(ibv_req_notify_cq(sleeper->end.cq, 0), 0);
 	SAME(pthread_create(&thread, NULL, take_events, sleeper), 0);
 	while (begun == before)
@@ -160,16 +174,22 @@ static void with_signal(int number, int ends)
 {
 	pthread_t thread = begin_to_sleep(&one);
 	int before = signals;
+	void *result;
 
 	SAME(pthread_kill(thread, number), 0);
 	while (signals == before)
 		usleep(100);
 	if (ends) {
-		SAME(result_of(thread), EINTR);
+		/* One that comes before the thread is asleep ends nothing. */
+		while (pthread_tryjoin_np(thread, &result) == EBUSY) {
+			SAME(pthread_kill(thread, number), 0);
+			usleep(2000);
+		}
+		SAME((intptr_t)result, EINTR);
 		thread = begin_to_sleep(&one);
 	}
 	usleep(5000);
-	send_one(&two, 0);
+	send_and_poll(&two);
 	SAME(result_of(thread), 0);
 	await_message(&one);
 }
@@ -184,7 +204,7 @@ static void cancel_one(void)
 	SAME(pthread_join(thread, &result), 0);
 	CHECK(result == PTHREAD_CANCELED);
 	thread = begin_to_sleep(&one);
-	send_one(&two, 0);
+	send_and_poll(&two);
 	SAME(result_of(thread), 0);
 	await_message(&one);
 }
@@ -199,10 +219,12 @@ static void sleep_in_poll(void)
 	for (i = 0; i < 20; i++) {
 		while (ibv_poll_cq(one.end.cq, 1, &wc))
 			;
+		while (poll(&fd, 1, 2) == 1)
+			SAME(take_event(&one), 0);
 		SAME(ibv_req_notify_cq(one.end.cq, 0), 0);
 		SAME(ibv_poll_cq(one.end.cq, 1, &wc), 0);
 		SAME(poll(&fd, 1, 0), 0);
-		send_one(&two, 0);
+		send_and_poll(&two);
 		SAME(poll(&fd, 1, 10000), 1);
 		SAME(take_event(&one), 0);
 		await_message(&one);
@@ -235,7 +257,7 @@ static void two_of_a_device(void)
 			SAME(pthread_create(&threads[j], NULL, await_one, sleepers[j]), 0);
 		usleep(i % 3 * 500);
 		for (j = 0; j < 2; j++)
-			send_one((i + j) % 2 ? &two : &peer, 0);
+			send_and_poll((i + j) % 2 ? &two : &peer);
 		for (j = 0; j < 2; j++)
 			SAME(pthread_join(threads[j], NULL), 0);
 	}
