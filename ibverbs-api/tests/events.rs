@@ -187,14 +187,16 @@ fn r51_no_wake_up_is_lost_while_both_ends_sleep() {
 /// How often the background thread of an end has gone to sleep.
 fn sleeps_of_background(end: &End) -> u64 {
     let name = format!("urxe-{}", end.qp.qpn().slot());
-    let threads = std::fs::read_dir("/proc/self/task").unwrap();
-    // A thread that ends meanwhile is not this one.
     let read = |path: &std::path::Path, file| std::fs::read_to_string(path.join(file));
-    let own = threads.map(|thread| thread.unwrap().path());
-    let own = own.filter(|path| read(path, "comm").is_ok_and(|comm| comm.trim_end() == name));
-    let paths: Vec<_> = own.collect();
-    assert_eq!(paths.len(), 1, "{name}");
-    let status = read(&paths[0], "status").unwrap();
+    let mut own = None;
+    // One that has just begun has no name yet.
+    eventually("a background thread", || {
+        let threads = std::fs::read_dir("/proc/self/task").unwrap();
+        let mut paths = threads.filter_map(|thread| Some(thread.ok()?.path()));
+        own = paths.find(|path| read(path, "comm").is_ok_and(|comm| comm.trim_end() == name));
+        own.is_some()
+    });
+    let status = read(&own.unwrap(), "status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
     line.unwrap().trim().parse().unwrap()
 }
