@@ -255,7 +255,8 @@ fn timers_go_on_while_the_only_thread_waits() {
         assert_eq!(sleep_until_done(&one, &channels[0]).status, WcStatus::Success);
     }
     let took = start.elapsed();
-    assert!(contexts.iter().any(|context| context.link_counters().faults > 20));
+    let faults: u64 = contexts.iter().map(|context| context.link_counters().faults).sum();
+    assert!(faults > 5, "{faults} faults");
     // What is lost is sent again some milliseconds later, not at the ACK timeout (67 ms or more).
     assert!(took < 200 * Duration::from_millis(10) + 200 * median_wake_up(), "{took:?}");
 }
