@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::error::Error;
+use std::ops::Range;
 use std::sync::Arc;
 
 use gid_table::{Gid, GidTable, GidType, WantedGid};
@@ -16,7 +17,6 @@ use rxe_core::wc::WorkCompletion;
 use rxe_core::wq::{RecvWr, RemoteAddr, SendData, SendFlags, SendOp, SendWr, Sge};
 use rxe_core::{
     CompletionQueue, Device, DeviceConfig, Instant, PacketRun, Port, QueuePair, Seed, Shard,
-    TransmitRun,
 };
 
 /// What measurements end with.
@@ -119,8 +119,8 @@ impl End {
 #[derive(Debug)]
 pub struct Wire {
     buf: Vec<u8>,
-    /// Where each run begins, and what it is.
-    runs: Vec<(usize, TransmitRun)>,
+    /// Where packets stand that are given together, and the length of each but the last.
+    runs: Vec<(Range<usize>, usize)>,
     path: Option<Path>,
     /// Packets carried.
     pub carried: u64,
@@ -146,8 +146,15 @@ impl Wire {
             }
             let Some(run) = from.poll_transmit_run(now, &mut room[..len], GAP, RUN) else { break };
             self.carried += u64::from(run.count);
-            self.runs.push((end, run));
+            let (len, start) = (run.first.len, end);
             end += run.len(GAP);
+            if run.count == 1 {
+                self.runs.push((start..end - GAP, len));
+            } else {
+                let step = (TOGETHER / (len + GAP)).max(1) * (len + GAP);
+                let parts = (start..end).step_by(step);
+                self.runs.extend(parts.map(|at| (at..end.min(at + step) - GAP, len)));
+            }
             self.path = Some(run.first.path);
         }
     }
@@ -156,13 +163,8 @@ impl Wire {
     #[inline(never)]
     pub fn give(&self, now: Instant, to: &mut Shard) {
         let Some(path) = &self.path else { return };
-        for (start, run) in &self.runs {
-            let (len, end) = (run.first.len, start + run.len(GAP) - GAP);
-            let step = (TOGETHER / (len + GAP)).max(1) * (len + GAP);
-            for first in (*start..end).step_by(step) {
-                let last = end.min(first + step - GAP);
-                to.handle_packets(now, path, PacketRun::new(&self.buf[first..last], len, GAP));
-            }
+        for (place, len) in &self.runs {
+            to.handle_packets(now, path, PacketRun::new(&self.buf[place.clone()], *len, GAP));
         }
     }
 
