@@ -65,6 +65,27 @@ impl ReplayRing {
         }
     }
 
+    /// R22: PSN and MSN before the READs and atomics that the requests up to `psn` end with; `None`
+    /// where `psn` is that of another request.
+    pub(crate) fn before_last(&self, psn: Psn, mtu: usize) -> Option<(Psn, Msn)> {
+        let mut before = None;
+        let mut last = psn;
+        for record in self.records.iter().rev() {
+            let (first, count, msn) = match *record {
+                Record::Read(ReadRecord { psn, msn, len, .. }) => (psn, packets_of(len, mtu), msn),
+                Record::Atomic(AtomicRecord { psn, msn, .. }) | Record::Done { psn, msn } => {
+                    (psn, 1, msn)
+                }
+            };
+            if first.plus(count) != last.plus(1) {
+                break;
+            }
+            last = first.minus(1);
+            before = Some((last, Msn::new(msn.get().wrapping_sub(1))));
+        }
+        before
+    }
+
     /// R24: the READ of which a duplicate asks for all or a part, under the same key.
     pub(crate) fn find_read(&self, psn: Psn, reth: Reth, mtu: usize) -> Option<ReadRecord> {
         self.records.iter().rev().find_map(|record| {

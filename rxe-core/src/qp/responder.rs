@@ -249,7 +249,7 @@ impl Responder {
         self.carry_out(cx, packet)?;
         self.reported = false;
         if packet.bth().ack_req && !is_answered(packet) {
-            self.owe_ack(cx, self.expected.minus(1));
+            self.owe_ack(cx, self.expected.minus(1), self.msn);
         }
         Ok(())
     }
@@ -322,7 +322,8 @@ impl Responder {
         match packet.info().operation {
             // R22: acknowledged with the last PSN that was.
             Operation::Send | Operation::Write => {
-                self.owe_ack(cx, self.expected.minus(1));
+                let (psn, msn) = self.last_acknowledged(cx);
+                self.owe_ack(cx, psn, msn);
                 Refusal::Answered
             }
             Operation::ReadRequest => {
@@ -360,6 +361,15 @@ impl Responder {
             }
             _ => Refusal::Silent(Counter::drop_unknown_duplicate),
         }
+    }
+
+    /// The last PSN that an acknowledgement may have, with its MSN: that of a READ or an atomic is
+    /// for its response alone. A requester that has not got that (rdma_rxe is one) takes the
+    /// acknowledgement for it, and has a READ complete without its data.
+    fn last_acknowledged(&self, cx: &ResponderContext<'_>) -> (Psn, Msn) {
+        self.replay
+            .before_last(self.expected.minus(1), cx.mtu)
+            .unwrap_or_else(|| (self.expected.minus(1), self.msn))
     }
 
     /// R23, R24: answers a duplicate, unless what it asks for is still on its way out.
@@ -790,11 +800,15 @@ impl Responder {
     }
 
     /// Owes an acknowledgement of everything up to `psn`; one that waits already is extended.
-    fn owe_ack(&mut self, cx: &ResponderContext<'_>, psn: Psn) {
-        let ack = Reply::Acknowledge { psn, msn: self.msn, syndrome: Syndrome::ACK_UNLIMITED };
+    fn owe_ack(&mut self, cx: &ResponderContext<'_>, psn: Psn, msn: Msn) {
+        let ack = Reply::Acknowledge { psn, msn, syndrome: Syndrome::ACK_UNLIMITED };
         match self.replies.back_mut() {
-            Some(Reply::Acknowledge { psn: waiting, msn, syndrome }) if syndrome.is_ack() => {
-                (*waiting, *msn) = (psn, self.msn);
+            Some(Reply::Acknowledge { psn: waiting, msn: waiting_msn, syndrome })
+                if syndrome.is_ack() =>
+            {
+                if psn.is_after(*waiting) {
+                    (*waiting, *waiting_msn) = (psn, msn);
+                }
             }
             Some(Reply::Read { .. } | Reply::Atomic { .. } | Reply::Done { .. }) => {
                 // It must not overtake the response: the peer would take that for lost (R2).

@@ -55,7 +55,7 @@ fn an_acknowledgement_never_overtakes_a_read_response() {
     // Nor does that of a duplicate.
     s.rx(&read(6, s.host.remote(0), 1));
     s.rx(&write_only(4, to, &[2]).a());
-    s.tx([resp_only(6, 5, &data[..1]), ack(6, 5)]);
+    s.tx([resp_only(6, 5, &data[..1]), ack(5, 4)]);
 }
 
 #[test]
@@ -109,6 +109,22 @@ fn r22_duplicate_send_and_write_are_acked_not_executed() {
     s.rx(&write_only(1, to, &[2; 8]).a()).tx([ack(1, 2)]);
     assert_eq!(s.mem(INBOX, 8), [9; 8]);
     assert_eq!(s.count(Counter::duplicate_request), 2);
+}
+
+/// A requester that has lost the response would take it for that, and miss the data.
+#[test]
+fn r22_the_number_of_a_read_is_never_acknowledged() {
+    let mut s = Script::rts();
+    let (to, from) = (inbox(&s), s.host.remote(0));
+    s.recv(1, 8);
+    s.rx(&send_only(0, &[1; 8]).a()).tx([ack(0, 1)]).done([(1, Success)]);
+    s.rx(&read(1, from, 300)).sent();
+    s.rx(&send_only(0, &[1; 8]).a()).tx([ack(0, 1)]).done([]);
+    s.rx(&read(3, from, 1)).sent();
+    s.rx(&send_only(0, &[1; 8]).a()).tx([ack(0, 1)]);
+    // What comes behind them is acknowledged as ever.
+    s.rx(&write_only(4, to, &[2; 8]).a()).tx([ack(4, 4)]);
+    s.rx(&send_only(0, &[1; 8]).a()).tx([ack(4, 4)]);
 }
 
 #[test]
@@ -485,7 +501,7 @@ fn what_is_owed_behind_a_read_is_bounded_whatever_the_peer_sends() {
         // Each duplicate calls for an ACK, and each SEND, which meets no receive, for a NAK.
         s.rx(&write_only(0, to, &[1]).a()).rx(&send_only(3, &[1]).a());
     }
-    s.tx([resp_first(1, 2, &data[..256]), resp_last(2, 2, &data[256..]), ack(2, 2), rnr(3, 12, 2)]);
+    s.tx([resp_first(1, 2, &data[..256]), resp_last(2, 2, &data[256..]), ack(0, 1), rnr(3, 12, 2)]);
 }
 
 #[test]
