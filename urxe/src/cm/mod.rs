@@ -25,8 +25,9 @@ pub(crate) use path::Path;
 pub(crate) use queue::{Queue, work_failed};
 pub(crate) use told::Told;
 
-/// How long the peer may take to agree to the end.
-const PARTING: Duration = Duration::from_secs(6);
+/// How long the peer may take to agree to the end: four messages that ask for it, of which three may be
+/// lost. (Under Linux the kernel goes on asking when the program is gone; here nobody does.)
+const PARTING: Duration = Duration::from_secs(20);
 
 /// Ends a program: waits until peers have agreed to the ends of connections, prints the outcome, and
 /// gives the exit status.
