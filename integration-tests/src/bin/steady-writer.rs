@@ -13,6 +13,7 @@
 
 use std::error::Error;
 use std::io::{BufRead, Write, stdin, stdout};
+use std::mem;
 use std::sync::mpsc::{TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -64,6 +65,9 @@ struct Writer {
     remote: Option<RemoteAddr>,
     posted: u64,
     done: u64,
+    /// When it last looked for completions, before it did so.
+    looked: Instant,
+    /// When the last write that went well was not done yet: so no silence seems shorter than it is.
     last_good: Instant,
     /// The status of the first write that failed, and how long none had gone well by then.
     failure: Option<(WcStatus, Duration)>,
@@ -76,9 +80,10 @@ impl Writer {
         let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
         let memory = pd.register(DmaBuf::zeroed(SIZE), access)?;
         let cq = context.create_cq(256, None, 0)?;
-        let (qp, remote, failure, last_good) = (None, None, None, Instant::now());
+        let (qp, remote, failure, now) = (None, None, None, Instant::now());
+        let (looked, last_good) = (now, now);
         let (posted, done) = (0, 0);
-        Ok(Self { context, pd, memory, cq, qp, remote, posted, done, last_good, failure })
+        Ok(Self { context, pd, memory, cq, qp, remote, posted, done, looked, last_good, failure })
     }
 
     fn obey(&mut self, order: &str) -> Anything<String> {
@@ -127,11 +132,12 @@ impl Writer {
     /// Takes what is done, and posts as many anew.
     fn work(&mut self) -> Anything<()> {
         let mut done = Vec::new();
+        let before = mem::replace(&mut self.looked, Instant::now());
         self.cq.poll(64, &mut done);
         for completion in done {
             match completion.status {
                 WcStatus::Success => {
-                    (self.done, self.last_good) = (self.done + 1, Instant::now());
+                    (self.done, self.last_good) = (self.done + 1, before);
                 }
                 status => {
                     let silence = self.last_good.elapsed();
