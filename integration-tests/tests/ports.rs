@@ -109,14 +109,18 @@ fn the_connection_manager_goes_over_each_port() {
             command.arg("rping").args(options.split(' ')).env("URXE_DEVICES", DUAL);
             Running::start("urxe rping", &mut command).unwrap()
         };
-        for (address, interface) in [("10.77.0.2", "eth0"), ("10.78.0.2", "eth1")] {
-            let server = start(&joined.right, &format!("-s -a {address} -V -C 20 -S 2000"));
+        let serve = |options: &str| {
+            let server = start(&joined.right, options);
             let end = Instant::now() + LIMIT;
             let names = || joined.right.tool("cat", ["/proc/net/unix"]).unwrap().stdout;
             while !names().contains("/service/") {
                 assert!(Instant::now() < end, "the server does not listen");
                 std::thread::sleep(Duration::from_millis(20));
             }
+            server
+        };
+        for (address, interface) in [("10.77.0.2", "eth0"), ("10.78.0.2", "eth1")] {
+            let server = serve(&format!("-s -a {address} -V -C 20 -S 2000"));
             let before = sent_by(&joined.left, interface);
             let client = start(&joined.left, &format!("-c -a {address} -V -C 20 -S 2000"));
             let (client, server) = (client.wait(LIMIT).unwrap(), server.wait(LIMIT).unwrap());
@@ -125,7 +129,7 @@ fn the_connection_manager_goes_over_each_port() {
             assert!(sent > 20 * 2000, "{sent} bytes by {interface}");
         }
         // To all addresses of both ports by one listener.
-        let server = start(&joined.right, "-s -P -V -C 5");
+        let server = serve("-s -P -V -C 5");
         for address in ["10.77.0.2", "10.78.0.2"] {
             let client = start(&joined.left, &format!("-c -a {address} -V -C 5"));
             let client = client.wait(LIMIT).unwrap();
