@@ -237,11 +237,7 @@ impl OpenLink for UdpLinks {
         config.buffers = *buffers;
         let mut link = UdpLink::open(config)?;
         link.set_capture(capture.clone());
-        Ok(match faults {
-            // Each slot gets a stream of its own, so that two ends do not lose the same packets.
-            Some(spec) => Box::new(FaultyLink::new(link, Faults::new(spec.clone(), slot.into()))),
-            None => Box::new(link),
-        })
+        Ok(with_faults(link, faults.as_ref(), slot))
     }
 
     fn open_group(
@@ -254,6 +250,15 @@ impl OpenLink for UdpLinks {
         let mut link = UdpGroup::open(UdpGroupConfig { group, ifindex, buffers: *buffers })?;
         link.set_capture(capture.clone());
         Ok(Box::new(link))
+    }
+}
+
+/// A link that has the faults that are asked for. Each slot gets a stream of its own, so that two ends
+/// do not lose the same packets.
+fn with_faults(link: impl Link + 'static, faults: Option<&FaultSpec>, slot: u8) -> Box<dyn Link> {
+    match faults {
+        Some(spec) => Box::new(FaultyLink::new(link, Faults::new(spec.clone(), slot.into()))),
+        None => Box::new(link),
     }
 }
 
@@ -297,10 +302,7 @@ impl OpenLink for PacketLinks {
         let config = PacketConfig { ifindex, mac, gid, slot, vlan, gso, buffers };
         let mut link = PacketLink::open(config)?;
         link.set_capture(capture.clone());
-        Ok(match faults {
-            Some(spec) => Box::new(FaultyLink::new(link, Faults::new(spec.clone(), slot.into()))),
-            None => Box::new(link),
-        })
+        Ok(with_faults(link, faults.as_ref(), slot))
     }
 
     fn open_group(

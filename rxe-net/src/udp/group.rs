@@ -10,7 +10,7 @@ use gid_table::Gid;
 use rxe_core::time::Instant;
 
 use super::check::IcrcChecker;
-use super::link::{MAX_RECEIVE, one_by_one, split};
+use super::link::{MAX_RECEIVE, one_by_one, take_messages};
 use super::socket::{self, BufferSizes};
 use super::steer::{BindError, ROCE_PORT};
 use super::sys::{self, RecvRing};
@@ -105,24 +105,9 @@ impl Link for UdpGroup {
 
     fn receive(&mut self, now: Instant, sink: &mut Sink<'_>) -> io::Result<usize> {
         let Self { group, receiver, ring, checker, counters, capture, .. } = self;
-        counters.receive_calls += 1;
-        checker.set_time(now);
-        let count = match ring.receive(receiver.as_fd(), 0) {
-            Ok(count) => count,
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => return Ok(0),
-                _ => return Err(error),
-            },
-        };
-        let before = counters.received;
-        let mut capture = capture.as_ref().map(|capture| capture.batch(now));
+        let capture = capture.as_deref();
         let mut sink = one_by_one(sink);
-        for index in 0..count {
-            if let Some(message) = ring.message(index) {
-                split(&message, *group, checker, counters, &mut capture, &mut sink);
-            }
-        }
-        Ok((counters.received - before) as usize)
+        take_messages(now, receiver, ring, (*group, checker, counters, capture), &mut sink)
     }
 
     fn poll_fd(&self) -> Option<Arc<OwnedFd>> {

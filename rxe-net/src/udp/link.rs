@@ -202,23 +202,8 @@ impl UdpLink {
         mut sink: impl FnMut(&Path, PacketRun<'_>),
     ) -> io::Result<usize> {
         let Self { receiver, ring, checker, counters, gid, capture, .. } = self;
-        counters.receive_calls += 1;
-        checker.set_time(now);
-        let count = match ring.receive(receiver.as_fd(), 0) {
-            Ok(count) => count,
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => return Ok(0),
-                _ => return Err(error),
-            },
-        };
-        let before = counters.received;
-        let mut capture = capture.as_ref().map(|capture| capture.batch(now));
-        for index in 0..count {
-            if let Some(message) = ring.message(index) {
-                split(&message, *gid, checker, counters, &mut capture, &mut sink);
-            }
-        }
-        Ok((counters.received - before) as usize)
+        let capture = capture.as_deref();
+        take_messages(now, receiver, ring, (*gid, checker, counters, capture), &mut sink)
     }
 
     /// Whether the packet can go out here at all: RoCEv2, from our address, to one of its family.
@@ -614,6 +599,35 @@ pub(crate) fn may_be_icmp(error: i32) -> bool {
 /// Gives the packets of runs to a sink of packets.
 pub(super) fn one_by_one(mut sink: impl FnMut(&Path, &[u8])) -> impl FnMut(&Path, PacketRun<'_>) {
     move |path, run| run.packets().for_each(|bytes| sink(path, bytes))
+}
+
+/// Receives what one call takes from a socket, and gives the good packets of it to `sink`. Returns how
+/// many these are.
+#[inline]
+pub(super) fn take_messages(
+    now: Instant,
+    socket: &OwnedFd,
+    ring: &mut RecvRing,
+    (to, checker, counters, capture): (Gid, &mut IcrcChecker, &mut LinkCounters, Option<&Capture>),
+    sink: &mut impl FnMut(&Path, PacketRun<'_>),
+) -> io::Result<usize> {
+    counters.receive_calls += 1;
+    checker.set_time(now);
+    let count = match ring.receive(socket.as_fd(), 0) {
+        Ok(count) => count,
+        Err(error) => match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => return Ok(0),
+            _ => return Err(error),
+        },
+    };
+    let before = counters.received;
+    let mut capture = capture.map(|capture| capture.batch(now));
+    for index in 0..count {
+        if let Some(message) = ring.message(index) {
+            split(&message, to, checker, counters, &mut capture, sink);
+        }
+    }
+    Ok((counters.received - before) as usize)
 }
 
 /// Cuts a message into its packets, checks each, and gives the good ones to `sink`: those behind
