@@ -7,7 +7,7 @@
 mod common;
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::*;
 use ibverbs_api::*;
@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 #[test]
 fn an_idle_process_sleeps_and_a_closed_device_leaves_nothing() {
     nothing_wakes_while_idle();
+    who_polls_is_left_alone();
     nothing_is_left_after_closing();
 }
 
@@ -82,6 +83,36 @@ fn nothing_wakes_while_idle() {
     assert_eq!(poll(&mut [PollFd::new(&channel, PollFlags::IN)], Some(&timeout)).unwrap(), 1);
     assert_eq!(channel.take(), Some(two.cq.id()));
     assert_ne!(switches(), before);
+}
+
+/// While programs poll, their background threads wake once for each lease of a millisecond, to see
+/// whether they still do. The timers of queue pairs, which are shorter, are no reason to.
+fn who_polls_is_left_alone() {
+    let (one, two) = pair(&Setup::default());
+    let (from, to) = (one.register(1 << 20), two.register(1 << 20));
+    let work = |time: Duration| {
+        let (start, mut completions) = (Instant::now(), Vec::new());
+        let mut posted = 0;
+        while start.elapsed() < time || posted > 0 {
+            if posted < 4 && start.elapsed() < time {
+                let write = SendOp::Write { remote: to.remote_addr(0), imm: None };
+                one.post(1, write, &[from.sge(0..1 << 20)]);
+                posted += 1;
+            }
+            completions.clear();
+            posted -= one.cq.poll(16, &mut completions);
+            assert!(completions.iter().all(|wc| wc.status == WcStatus::Success));
+            two.cq.poll(16, &mut completions);
+        }
+        start.elapsed()
+    };
+    let sum = || switches().iter().map(|(_, count)| count).sum::<u64>();
+    work(Duration::from_millis(100));
+    let before = sum();
+    let leases = work(Duration::from_millis(400)).as_millis() as u64;
+    let woken = sum() - before;
+    // Two threads, and room for what a busy machine does to them.
+    assert!(woken <= 3 * leases, "woken {woken} times in {leases} leases");
 }
 
 fn count(directory: &str) -> usize {

@@ -963,6 +963,12 @@ impl Runner {
     fn note_deadlines(&self, core: &Core, now: Instant) {
         let until = core.held.end().map_or(0, Instant::as_nanos);
         self.held_until.store(until, Ordering::Relaxed);
+        if self.lease.end(now).is_some() && self.sleeper.has_lease() {
+            // Who polls sees to the timers itself, and the background thread looks at the end of the
+            // lease: a timer would wake that for nothing, and be set anew.
+            self.sleeper.wake_by(core.held.deadline(), now);
+            return;
+        }
         let deadline = core.deadline();
         // Where a packet has woken somebody just now, the timers of one message after the other would
         // be set and fire, all for nothing. One for all of them costs less.

@@ -195,6 +195,11 @@ impl Sleeper {
         }
     }
 
+    /// Whether the thread is going to see whether somebody still polls.
+    pub(super) fn has_lease(&self) -> bool {
+        self.lease_end.load(Ordering::Relaxed) != NEVER
+    }
+
     /// Sleeps until a socket, a timer or [`Self::wake`] wakes it.
     pub(super) fn sleep(&self) -> io::Result<()> {
         let mut events = Vec::with_capacity(8);
