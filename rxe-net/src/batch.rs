@@ -321,6 +321,23 @@ impl TxBatch {
         !self.run.is_closed && self.run.bytes + self.run.head_len > MAX_MESSAGE
     }
 
+    /// How long a packet may be for which those written before are to wait: a longer one cannot join
+    /// them, and they had better leave now. Where there is room enough, it may have any length.
+    ///
+    /// The longer ones are the first and the last packet of a message, which have more headers, so
+    /// the packets between two of these are a send, which does not grow by waiting. Were the batch
+    /// filled to its end, that would cut some such send in two; and in half of it there is room for
+    /// another one. To leave it earlier gains nothing: what leaves in a row costs the host less, the
+    /// receiver being busy with the first of it meanwhile.
+    pub(crate) const fn longest_awaited(&self) -> usize {
+        match self.run {
+            _ if self.end < self.bytes.len() / 2 => Self::MAX_PACKET,
+            LastRun { bytes, .. } if bytes < MAX_MESSAGE / 2 => Self::MAX_PACKET,
+            LastRun { is_closed: true, .. } => 0,
+            LastRun { head_len, .. } => head_len - ICRC_LEN,
+        }
+    }
+
     /// Forgets the first `count` packets, which have left or are lost; the others stay in order.
     ///
     /// The memory of the first ones is free again only when all are gone.
@@ -675,5 +692,25 @@ mod tests {
         batch.commit(transmit(1036));
         batch.commit(transmit(12));
         assert!(!batch.fills_message());
+    }
+
+    #[test]
+    fn longer_packets_are_waited_for_until_half_of_the_batch_is_full() {
+        let mut batch = TxBatch::new();
+        // Of READ responses: the last packet of one and the first of the next are longer.
+        let long = transmit(1040);
+        let runs = [(long, 2, 1036), (transmit(1036), 61, 1036), (long, 3, 1036)];
+        let mut write = |index: usize| {
+            let (first, count, last_len) = runs[index];
+            batch.commit_run(&TransmitRun { first, count, last_len, summed: 0 });
+            batch.longest_awaited()
+        };
+        let any = TxBatch::MAX_PACKET;
+        assert_eq!([0, 1, 2, 1].map(&mut write), [any, any, any, 1036]);
+        // What is few goes on waiting for more.
+        assert_eq!([2, 1].map(&mut write), [any, 1036]);
+        // Nothing joins a shorter one.
+        batch.commit(transmit(12));
+        assert_eq!(batch.longest_awaited(), 0);
     }
 }

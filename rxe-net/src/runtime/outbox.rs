@@ -18,18 +18,17 @@ pub(super) struct Outbox {
     batch: TxBatch,
     /// The link that the batch is for: the source of its packets.
     target: Option<Gid>,
-    /// Packets of another link, taken from the shard when the batch had to wait.
-    behind: Option<Copied>,
+    /// Packets that are for the next batch, taken from the shard before this one could leave.
+    behind: Option<TransmitRun>,
+    /// Their bytes: kept, so that nothing is allocated for them.
+    behind_bytes: Vec<u8>,
     pressure: Pressure,
     dropped: u64,
 }
 
-/// Packets outside a batch.
-#[derive(Debug)]
-struct Copied {
-    bytes: Vec<u8>,
-    run: TransmitRun,
-}
+/// Packets that begin another send than those before are copied to the next batch, so that these
+/// leave at once, if they are no more than that: it takes far less time than a send.
+const COPIED_BYTES: usize = 2 * TxBatch::MAX_PACKET;
 
 /// Whether a batch has left, or has to wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,7 +53,7 @@ impl Outbox {
         }
         while shard.wants_transmit() && left > 0 {
             let is_first = self.batch.is_empty();
-            let max = self.batch.max_run();
+            let (max, longest) = (self.batch.max_run(), self.batch.longest_awaited());
             let Some(room) = self.batch.run_room() else {
                 if self.flush(shard, links, now) == Flushed::Waits {
                     return;
@@ -63,12 +62,15 @@ impl Outbox {
             };
             let Some(run) = shard.poll_transmit_run(now, room, ICRC_LEN, max) else { break };
             left = left.saturating_sub(run.count as usize);
-            if is_first || self.target == Some(run.first.path.source) {
+            let bytes = &room[..run.len(ICRC_LEN)];
+            let is_foreign = self.target != Some(run.first.path.source);
+            let is_next = run.first.len > longest && bytes.len() <= COPIED_BYTES;
+            if is_first || !is_foreign && !is_next {
                 self.commit(&run);
             } else {
-                // Behind the packets of the other link: copied, which is rare.
-                let bytes = room[..run.len(ICRC_LEN)].to_vec();
-                self.behind = Some(Copied { bytes, run });
+                self.behind_bytes.clear();
+                self.behind_bytes.extend_from_slice(bytes);
+                self.behind = Some(run);
                 if self.flush(shard, links, now) == Flushed::Waits {
                     return;
                 }
@@ -106,12 +108,13 @@ impl Outbox {
         self.target = Some(run.first.path.source);
     }
 
-    /// Puts the packets of another link into the batch, which is empty.
+    /// Puts the packets that were left for the next batch into it; it is empty.
     fn take_behind(&mut self) {
-        let Some(Copied { bytes, run }) = self.behind.take() else { return };
+        let Some(run) = self.behind.take() else { return };
+        let bytes = &self.behind_bytes;
         match self.batch.run_room().and_then(|room| room.get_mut(..bytes.len())) {
             Some(room) => {
-                room.copy_from_slice(&bytes);
+                room.copy_from_slice(bytes);
                 self.commit(&run);
             }
             None => tracing::error!(target: "rxe::net", "an empty batch has no room"),
