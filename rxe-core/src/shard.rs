@@ -1,5 +1,7 @@
 //! A shard: queue pairs, their timers and what they have to send, run by one thread at a time.
 
+mod stalled;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::Arc;

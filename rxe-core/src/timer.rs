@@ -60,6 +60,12 @@ impl TimerTable {
         })
     }
 
+    /// Whether one of them is set, and the index will find it in time.
+    pub(crate) fn is_running(&self) -> bool {
+        let indexed = self.indexed;
+        self.earliest().is_some_and(|at| indexed.is_some_and(|indexed| indexed <= at))
+    }
+
     fn earliest(&self) -> Option<Instant> {
         self.deadlines.iter().flatten().min().copied()
     }

@@ -193,6 +193,11 @@ impl PeerWindow {
         }
     }
 
+    /// The queue pairs that use it.
+    pub(crate) fn users(&self) -> impl Iterator<Item = u32> + '_ {
+        self.users.iter().map(|&(_, user)| user)
+    }
+
     /// Whether so much more may go; something may always go when nothing is under way.
     pub(crate) fn has_room(&self, more: Load) -> bool {
         self.in_flight.packets == 0 || self.fits(more)

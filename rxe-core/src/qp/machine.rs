@@ -152,7 +152,7 @@ impl Machine {
             && !self.send.resends_oldest()
     }
 
-    pub(super) fn has_requests_to_send(&self) -> bool {
+    pub(crate) fn has_requests_to_send(&self) -> bool {
         self.send.wqes.len() > self.send.cursor.index || self.send.gaps().due().is_some()
     }
 

@@ -136,6 +136,7 @@ impl Host {
         while let Some(transmit) = self.shard.poll_transmit(self.now, &mut buf) {
             packets.push((transmit, buf[..transmit.len].to_vec()));
         }
+        assert_eq!(self.shard.stalled_qp(), None, "it waits for what may never come");
         packets
     }
 

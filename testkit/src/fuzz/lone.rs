@@ -264,6 +264,8 @@ impl Lone {
                 self.sent_psn = bth.psn;
             }
         }
+        let stalled = self.arena.shard.stalled_qp();
+        assert_eq!(stalled, None, "it waits for what may never come");
     }
 
     fn poll(&mut self) {

@@ -597,6 +597,8 @@ impl World {
                 inbox.push((transmit.path, bytes.to_vec()));
             }
         }
+        let shard = &self.hosts[usize::from(from)].arena.shard;
+        assert_eq!(shard.stalled_qp(), None, "it waits for what may never come");
     }
 
     fn deliver(&mut self, to: bool, count: usize) {

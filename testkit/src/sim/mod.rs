@@ -20,8 +20,8 @@
 //! refused. After a flaw both ends fail as they must, everything posted is flushed, the program is
 //! told, and queue pairs made again work. What UC and UD bring is whole, what was sent, in order on
 //! an orderly network, and no more often than the network doubled packets. No byte changes that no
-//! request was to change, also between the places granted. And all of it ends once faults have
-//! stopped.
+//! request was to change, also between the places granted. No queue pair ever waits for what may not
+//! come, with nothing that makes it go on. And all of it ends once faults have stopped.
 
 pub mod cells;
 mod check;

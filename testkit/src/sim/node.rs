@@ -67,7 +67,10 @@ impl Node {
                 batch.commit(transmit);
             }
             if batch.is_empty() {
-                return Ok(busy);
+                return match shard.stalled_qp() {
+                    None => Ok(busy),
+                    Some(qpn) => Err(format!("{qpn} waits for what may never come")),
+                };
             }
             busy = true;
             link.transmit(now, batch);
