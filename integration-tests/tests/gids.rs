@@ -248,11 +248,13 @@ fn a_connection_whose_address_goes_ends_in_retry_exceeded() {
         let game = Pingpong::new(&joined).options("-n 100000000");
         let mut server = game.start_server().unwrap();
         let mut client = game.start_client().unwrap();
-        let _ = server.wait_for_text("remote", LIMIT);
-        let _ = client.wait_for_text("remote", LIMIT);
+        for end in [&mut server, &mut client] {
+            end.wait_for_text("remote", LIMIT).unwrap();
+        }
         std::thread::sleep(QUIET);
         joined.left.tool("ip", ["address", "flush", "dev", "eth0"]).unwrap();
-        // An end of which all was acknowledged waits for the other, as on hardware, until it is tired.
+        // An end of which all was acknowledged waits for the other, as on hardware, until it is tired:
+        // for half a minute, since without an address no word of TCP comes either.
         let ends = [server, client].map(|end| end.wait(LIMIT).unwrap());
         for end in &ends {
             assert_eq!(end.status.code(), Some(1), "{end}");
