@@ -6,8 +6,11 @@
 //! the thread that started it), interfaces with their namespace. A run that was killed leaves
 //! namespaces behind; their names say which process made them, and the next run removes those whose
 //! process is gone.
+//!
+//! A test that needs no more than that nobody else is there runs its body in [`alone`].
 
 mod access;
+mod alone;
 mod namespace;
 mod veth;
 
@@ -16,6 +19,7 @@ use std::io;
 use thiserror::Error;
 
 pub use access::with_namespaces;
+pub use alone::alone;
 pub use namespace::Namespace;
 pub use veth::{INTERFACE, Joined, Offloads, Side, VethOptions};
 

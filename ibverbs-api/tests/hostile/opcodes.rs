@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ibverbs_api::*;
 use rxe_wire::opcode::OpcodeInfo;
 use rxe_wire::{NakCode, Opcode, Operation, Position, Service};
+use testkit::netns::alone;
 
 use crate::attacker::{Forged, MAX_UDP};
 use crate::victim::*;
@@ -200,34 +201,44 @@ fn asked(opcode: u8, payload: usize) -> u32 {
 
 #[test]
 fn every_opcode_to_rc() {
-    every_opcode(QpType::Rc);
+    alone(|| {
+        every_opcode(QpType::Rc);
+    });
 }
 
 #[test]
 fn every_opcode_to_an_xrc_target() {
-    every_opcode(QpType::XrcRecv);
+    alone(|| {
+        every_opcode(QpType::XrcRecv);
+    });
 }
 
 #[test]
 fn an_xrc_target_knows_only_the_queues_of_its_domain() {
-    let victim = Victim::new(QpType::XrcRecv);
-    let own = victim.forge(0).srqn;
-    let operations = [Opcode::XRC_SEND_ONLY, Opcode::XRC_WRITE_ONLY, Opcode::XRC_READ_REQUEST];
-    for srqn in [0, 0xff_ffff, own + 1, own ^ 0x80_0000, own.wrapping_sub(1) & 0xff_ffff] {
-        for operation in operations {
-            let forged = Forged { srqn, ..victim.forge(operation.get()) };
-            judge(&victim, &forged, 0, Fate::Refused);
+    alone(|| {
+        let victim = Victim::new(QpType::XrcRecv);
+        let own = victim.forge(0).srqn;
+        let operations = [Opcode::XRC_SEND_ONLY, Opcode::XRC_WRITE_ONLY, Opcode::XRC_READ_REQUEST];
+        for srqn in [0, 0xff_ffff, own + 1, own ^ 0x80_0000, own.wrapping_sub(1) & 0xff_ffff] {
+            for operation in operations {
+                let forged = Forged { srqn, ..victim.forge(operation.get()) };
+                judge(&victim, &forged, 0, Fate::Refused);
+            }
         }
-    }
-    victim.finish();
+        victim.finish();
+    });
 }
 
 #[test]
 fn every_opcode_to_uc() {
-    every_opcode(QpType::Uc);
+    alone(|| {
+        every_opcode(QpType::Uc);
+    });
 }
 
 #[test]
 fn every_opcode_to_ud() {
-    every_opcode(QpType::Ud);
+    alone(|| {
+        every_opcode(QpType::Ud);
+    });
 }

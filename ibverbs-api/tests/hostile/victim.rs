@@ -38,7 +38,8 @@ pub struct Victim {
     xrc: Option<(SharedReceiveQueue, XrcDomain)>,
     access: AccessFlags,
     sent: Cell<u64>,
-    // Dropped last. Links count packets by address, so one test at a time has it.
+    // Dropped last. Links count packets by address, so one test at a time has it, where they have no
+    // namespaces of their own.
     _alone: MutexGuard<'static, ()>,
 }
 
