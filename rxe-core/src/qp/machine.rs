@@ -260,9 +260,9 @@ impl Machine {
         let resends = self.send.resends_oldest();
         let is_reliable = self.qp.qp_type().is_reliable();
         loop {
-            let Some(requester_cx) = requester_context(&self.qp, &self.attr, cx, connection) else {
-                return Emit::Idle;
-            };
+            let paced = self.limiter.is_some();
+            let requester_cx = requester_context(&self.qp, (&self.attr, paced), cx, connection);
+            let Some(requester_cx) = requester_cx else { return Emit::Idle };
             if self.is_silent(requester_cx.window) && !resends {
                 return Emit::Idle;
             }
@@ -307,7 +307,8 @@ impl Machine {
             return;
         }
         let Some(connection) = self.connection else { return };
-        let Some(requester_cx) = requester_context(&self.qp, &self.attr, cx, &connection) else {
+        let attr = (&self.attr, false);
+        let Some(requester_cx) = requester_context(&self.qp, attr, cx, &connection) else {
             return;
         };
         if self.is_silent(requester_cx.window) {
@@ -759,7 +760,7 @@ impl Machine {
 /// What the requester works with; `None` when the connection has no window.
 fn requester_context<'a>(
     qp: &QueuePair,
-    attr: &QpAttr,
+    (attr, paced): (&QpAttr, bool),
     cx: &'a ShardContext<'_>,
     connection: &Connection,
 ) -> Option<RequesterContext<'a>> {
@@ -772,6 +773,7 @@ fn requester_context<'a>(
         service: qp.qp_type().service(),
         max_rd_atomic: attr.max_rd_atomic.into(),
         draining: attr.state == QpState::Sqd,
+        paced,
         window: cx.windows.get(connection.window)?,
     })
 }

@@ -4,6 +4,7 @@ use rxe_wire::hdr::{AtomicEth, Bth, Feth, FlushSelectivity, Ieth, ImmDt, Reth, X
 use rxe_wire::{Headers, Opcode, PKey, Position, Psn, Qpn, RKey, Service};
 
 use super::read_gaps::Repair;
+use super::responder::packets_of;
 use super::run::RunBuf;
 use super::send_queue::{Cursor, EarlyResend, SendQueue};
 use crate::mem::{MemoryTable, Span};
@@ -16,6 +17,11 @@ use crate::wq::{FlushLevel, RemoteAddr, gather, gather_span};
 
 /// The least number of packets in a row that ask for no acknowledgement, unless the window is full.
 const UNACKNOWLEDGED_RUN: u32 = 15;
+/// Full sends of messages that are acknowledged together, at most.
+const SENDS_TOGETHER: u32 = 5;
+/// Requests that are to be sent behind one that asks for no acknowledgement, at least: the last ones
+/// that a program has posted all ask.
+const BEHIND_UNASKED: usize = 4;
 
 /// What the requester works with, borrowed from the queue pair and its shard.
 #[derive(Debug)]
@@ -30,6 +36,8 @@ pub(crate) struct RequesterContext<'a> {
     pub(crate) max_rd_atomic: u32,
     /// In SQD: requests that have begun go on, no new one begins.
     pub(crate) draining: bool,
+    /// The next packet may have to wait for its time.
+    pub(crate) paced: bool,
     pub(crate) window: &'a PeerWindow,
 }
 
@@ -250,7 +258,8 @@ impl Requester {
         let psn = started.first_psn.plus(packet);
         let position = position(packet, started.packets);
         let asking = self.plan_asking(cx, queue, &started, packet, 1);
-        let ack_req = position.is_end() || is_rewound || self.asks(asking, true);
+        let ends = position.is_end() && !self.ends_unasked(cx, queue, &started, 1);
+        let ack_req = ends || is_rewound || self.asks(asking, true);
         match build_data(cx, wqe, &started, packet, ack_req, buf) {
             Ok(len) => {
                 self.note_sent(cx, queue, psn, ack_req);
@@ -301,7 +310,8 @@ impl Requester {
         while built < count {
             let packet = first + built;
             let psn = started.first_psn.plus(packet);
-            let ack_req = packet == last || self.asks(asking, built + 1 == count);
+            let ends = packet == last && !self.ends_unasked(cx, queue, &started, built + 1);
+            let ack_req = ends || self.asks(asking, built + 1 == count);
             let Some(buf) = out.next() else { break };
             let skip = built as usize * cx.mtu;
             // What cannot be built here is built, and fails if it must, as a packet by itself.
@@ -407,6 +417,46 @@ impl Requester {
         let awaited = self.asked.map_or(0, |psn| queue.count_awaited(psn));
         let last = self.unacknowledged_run + count > half || room + awaited < next.left;
         Asking { after: u32::MAX, last }
+    }
+
+    /// Whether the last packet of the request at the cursor asks for no acknowledgement, since it is
+    /// acknowledged with the next one; `count` packets go now, this one included.
+    ///
+    /// An acknowledgement costs this end as much as a dozen packets, and the peer a send. What is small
+    /// has one for each message: there is somebody who waits. Of large messages, several are
+    /// acknowledged together while the program has an answer on its way, and the next ones are sent at
+    /// once. Of the window they leave a quarter and more to what asks: so whoever waits for room finds
+    /// it when everything that asked has been answered. Only where the next one is never sent, as when
+    /// it fails here, or the queue pair is to be drained, does the short timer ask in its place.
+    fn ends_unasked(
+        &self,
+        cx: &RequesterContext<'_>,
+        queue: &SendQueue,
+        started: &Started,
+        count: u32,
+    ) -> bool {
+        let behind = queue.wqes.len() - queue.cursor.index - 1;
+        if started.packets <= UNACKNOWLEDGED_RUN || behind < BEHIND_UNASKED {
+            return false;
+        }
+        let Some(next) = queue.wqes.get(queue.cursor.index + 1) else { return false };
+        let is_data = matches!(
+            next.op,
+            SendOp::Send { .. } | SendOp::Write { .. } | SendOp::SendInvalidate { .. }
+        );
+        let is_held_up = cx.draining || cx.paced || next.fence || next.failed.is_some();
+        // Answers to what is sent again say nothing of what was asked before.
+        let is_copy = queue.was_sent(started.first_psn.plus(started.packets - 1));
+        let is_answer_due = self.asked.is_some_and(|psn| !psn.is_before(queue.una()));
+        if !is_data || is_held_up || is_copy || !is_answer_due {
+            return false;
+        }
+        let (cost, packets) = (started.packet_cost, packets_of(next.length, cx.mtu));
+        let capacity = cx.window.capacity(cost);
+        let most = (SENDS_TOGETHER * full_send(cx.mtu)).min(capacity / 2);
+        let room = cx.window.room(cost).saturating_sub(count);
+        self.unacknowledged_run.saturating_add(packets) < most
+            && room > packets.saturating_add(capacity / 4)
     }
 
     fn note_sent(

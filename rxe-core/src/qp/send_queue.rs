@@ -128,6 +128,11 @@ impl SendQueue {
         self.high.is_after(self.una())
     }
 
+    /// Whether `psn`, of a request that has been started, was sent before.
+    pub(crate) fn was_sent(&self, psn: Psn) -> bool {
+        self.high.is_after(psn)
+    }
+
     /// Whether `psn` is one that was sent and is not acknowledged.
     pub(crate) fn is_awaited(&self, psn: Psn) -> bool {
         let sent = self.high.distance_from(self.una());

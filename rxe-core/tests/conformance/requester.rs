@@ -83,6 +83,148 @@ fn an_acknowledgement_is_asked_for_at_least_every_half_window() {
     assert_eq!(asked, [32, 39]);
 }
 
+/// Bytes of a message of 16 packets, the fewest that may be acknowledged with the next message.
+const LARGE: u32 = 16 * 256;
+
+/// A QP that has sent 300 packets, so that its window holds many more; the next one has PSN 300.
+fn with_large_window() -> Script {
+    let mut s = Script::rts();
+    for wr_id in 0..300 {
+        s.send(wr_id, 1);
+    }
+    let mut acked = 0;
+    while acked < 300 {
+        let count = s.sent().len() as i32;
+        acked += count;
+        s.rx(&ack(acked - 1, acked as u32));
+    }
+    assert_eq!(s.host.completions().len(), 300);
+    s
+}
+
+/// The PSNs of the packets that leave now and ask for an acknowledgement.
+fn asking(s: &mut Script) -> Vec<i32> {
+    s.sent().iter().filter(|packet| packet.asks()).map(P::psn).collect()
+}
+
+#[test]
+fn large_messages_are_acknowledged_together_but_for_the_last_ones() {
+    let mut s = with_large_window();
+    for wr_id in 0..8 {
+        s.write(wr_id, LARGE);
+    }
+    // The first one, as no answer is due before; then those behind which there are not four more.
+    assert_eq!(asking(&mut s), [315, 379, 395, 411, 427]);
+    s.rx(&ack(315, 301)).done([(0, Success)]);
+    s.rx(&ack(379, 305)).done([(1, Success), (2, Success), (3, Success), (4, Success)]);
+    s.rx(&ack(427, 308)).done([(5, Success), (6, Success), (7, Success)]);
+    s.wait(MS).quiet();
+    // Each message that is posted when the one before has left asks.
+    for wr_id in 0..8 {
+        s.send(wr_id, LARGE);
+        assert_eq!(asking(&mut s).len(), 1);
+    }
+}
+
+#[test]
+fn small_messages_ask_each_for_an_acknowledgement() {
+    let mut s = with_large_window();
+    for wr_id in 0..8 {
+        s.write(wr_id, LARGE - 256);
+    }
+    assert_eq!(asking(&mut s).len(), 8);
+}
+
+#[test]
+fn a_message_asks_before_one_that_may_have_to_wait() {
+    let write = SendOp::Write { remote: far(0), imm: None };
+    // Without one that has to wait, the second one does not ask.
+    for (case, expected) in [(0, [315, 379]), (1, [315, 331]), (2, [315, 331]), (3, [315, 331])] {
+        let mut s = with_large_window();
+        s.write(0, LARGE).write(1, LARGE);
+        match case {
+            0 => s.write(2, LARGE),
+            1 => s.post_with(2, write, SendFlags::SIGNALED | SendFlags::FENCE, LARGE),
+            2 => s.read(2, 256),
+            _ => s.faa(2, 1),
+        };
+        for wr_id in 3..12 {
+            s.write(wr_id, LARGE);
+        }
+        assert_eq!(asking(&mut s)[..2], expected, "case {case}");
+    }
+}
+
+#[test]
+fn a_quarter_of_the_window_is_left_to_what_asks() {
+    // The first window has 64 packets.
+    let mut s = Script::rts();
+    for wr_id in 0..12 {
+        s.write(wr_id, LARGE);
+    }
+    assert_eq!(asking(&mut s), [15, 31, 47, 63]);
+    // And a large one has a part in which each message asks, before it is full.
+    let mut s = with_large_window();
+    for wr_id in 0..200 {
+        s.write(wr_id, LARGE);
+    }
+    let asked = asking(&mut s);
+    let steps: Vec<i32> = asked.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!((steps[0], steps.iter().rev().take(3).max()), (64, Some(&16)), "{steps:?}");
+    // All that asked is answered: there is room for those that wait.
+    let last = asked[asked.len() - 1];
+    s.rx(&ack(last, 300));
+    assert!(s.sent().len() >= 16);
+}
+
+#[test]
+fn messages_ask_when_they_are_sent_again() {
+    let mut s = with_large_window();
+    for wr_id in 0..8 {
+        s.write(wr_id, LARGE);
+    }
+    s.sent();
+    s.rx(&nak_seq(316, 301)).done([(0, Success)]);
+    // The first packet too: whether it arrives is what everything else hangs on. (The window, which
+    // has been cut, ends in the last one.)
+    assert_eq!(asking(&mut s)[..7], [316, 331, 347, 363, 379, 395, 411]);
+}
+
+#[test]
+fn a_message_before_one_that_cannot_be_sent_is_asked_for_by_the_short_timer() {
+    let mut s = with_large_window();
+    let write = SendOp::Write { remote: far(0), imm: None };
+    s.write(0, LARGE).write(1, LARGE);
+    // A key that is nobody's.
+    let sges = [Sge { lkey: LKey::new(0x1234), ..s.host.sge(0, LARGE) }];
+    s.host.post_wr(&SendWr {
+        wr_id: 2,
+        op: write,
+        flags: SendFlags::SIGNALED,
+        data: SendData::Sges(&sges),
+        srq_number: None,
+    });
+    for wr_id in 3..8 {
+        s.write(wr_id, LARGE);
+    }
+    assert_eq!(asking(&mut s), [315]);
+    s.rx(&ack(315, 301)).done([(0, Success)]);
+    let data = s.mem(0, 256);
+    s.wait(MS).tx([write_first(316, far(0), LARGE, &data).a()]);
+    // It has all of the message, and acknowledges that.
+    s.rx(&ack(331, 302));
+    let flushed = WrFlushErr;
+    s.done([
+        (1, Success),
+        (2, LocProtErr),
+        (3, flushed),
+        (4, flushed),
+        (5, flushed),
+        (6, flushed),
+        (7, flushed),
+    ]);
+}
+
 #[test]
 fn r01_read_retry_asks_only_for_the_rest() {
     // The answer to a retry may begin with FIRST, or with ONLY when one packet is missing.
