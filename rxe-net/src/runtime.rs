@@ -6,6 +6,7 @@
 //! them has a contract (ARCHITECTURE.md, "Progress"), which `runner.rs` and `background.rs` keep.
 
 mod background;
+mod behind;
 mod clock;
 mod groups;
 mod held;

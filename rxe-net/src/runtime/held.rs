@@ -3,6 +3,8 @@
 use rxe_core::shard::Posted;
 use rxe_core::time::Instant;
 
+use super::behind::{Behind, NEXT_NANOS};
+
 /// How long something waits at most: whatever the program posts or polls after that sends all.
 const GATHER_NANOS: u64 = 10_000;
 /// When the background thread sends what waits, of a program that does neither.
@@ -40,6 +42,9 @@ const FEW: usize = 2;
 /// memory for them. Then the peer, if it polls for the completion of its own message first, finds
 /// this and the answer at once, and need not be woken for the answer.
 ///
+/// While nobody waits for acknowledgements, answers leave them behind ([`Behind`]): then they wait for
+/// the next message, and its answer.
+///
 /// This needs a program that polls. One that posts twice and then watches memory, without a poll,
 /// would wait for the timer: where that has happened, nothing waits for a while, and for four
 /// times as long each time until sends are full again, or an answer comes that was waited for.
@@ -53,6 +58,8 @@ pub(super) struct Held {
     awaits_answer: bool,
     /// They are of a message that an event tells of.
     awaits_sleeper: bool,
+    /// Acknowledgements that waited, and go on waiting since an answer has left without them.
+    behind: Behind,
     /// Something has left since the program polled last.
     has_sent: bool,
     /// Nothing waits before this.
@@ -80,11 +87,44 @@ impl Held {
         may_wait && now.nanos_since(since) < GATHER_NANOS
     }
 
+    /// Since when acknowledgements are owed that what was just posted answers, if it may leave
+    /// without them; `is_polled` says that the program polls these days.
+    pub(super) fn leaves_acks(
+        &self,
+        now: Instant,
+        posted: Posted,
+        is_polled: bool,
+    ) -> Option<Instant> {
+        let is_answer = self.awaits_answer && !self.awaits_sleeper && posted.packets == 1;
+        let owed_since = self.since.filter(|_| is_answer && is_polled)?;
+        self.behind.may_leave(now, owed_since).then_some(owed_since)
+    }
+
+    /// Notes that an answer has left without the acknowledgements that are owed since then.
+    pub(super) fn note_left(&mut self, now: Instant, owed_since: Instant) {
+        self.note_gone();
+        self.since = Some(now);
+        self.behind.note_left(owed_since);
+    }
+
+    /// Whether acknowledgements that an answer has left behind go on waiting, after a poll in which
+    /// nothing came.
+    pub(super) fn keeps_acks(&mut self, now: Instant) -> bool {
+        let Some(since) = self.since.filter(|_| self.behind.is_any()) else { return false };
+        let is_over = now.nanos_since(since) >= NEXT_NANOS;
+        if is_over {
+            self.behind.note_vain(now);
+        }
+        !is_over
+    }
+
     /// Whether the acknowledgements that are all that is to be sent wait, after a poll in which
     /// `received` packets came and that found a completion.
     pub(super) fn holds_acks(&mut self, now: Instant, received: usize) -> bool {
-        let holds = self.since.is_none() && (1..=FEW).contains(&received) && now >= self.from;
+        let is_free = self.since.is_none() || self.behind.is_any();
+        let holds = is_free && (1..=FEW).contains(&received) && now >= self.from;
         if holds {
+            self.behind.note_of_use();
             (self.since, self.awaits_answer) = (Some(now), true);
         }
         holds
@@ -110,6 +150,11 @@ impl Held {
 
     /// Notes that all that waited was handed on.
     pub(super) fn note_sent(&mut self) {
+        self.note_gone();
+        self.behind.note_sent();
+    }
+
+    fn note_gone(&mut self) {
         (self.since, self.packets, self.bytes) = (None, 0, 0);
         (self.awaits_answer, self.awaits_sleeper, self.has_sent) = (false, false, true);
     }
@@ -127,7 +172,11 @@ impl Held {
     /// When what waits has waited long enough, for a program that posts or polls; `None` when
     /// nothing waits.
     pub(super) fn end(&self) -> Option<Instant> {
-        let nanos = if self.awaits_sleeper { GATHER_FOR_EVENT_NANOS } else { GATHER_NANOS };
+        let nanos = match () {
+            () if self.awaits_sleeper => GATHER_FOR_EVENT_NANOS,
+            () if self.behind.is_any() => NEXT_NANOS,
+            () => GATHER_NANOS,
+        };
         self.since.map(|since| since.plus_nanos(nanos))
     }
 
@@ -139,6 +188,10 @@ impl Held {
 
     /// Notes that the background thread found that something had waited too long.
     pub(super) fn note_late(&mut self, now: Instant) {
+        if self.behind.is_any() {
+            // What an answer left behind, nobody has waited for here.
+            return self.behind.note_vain(now);
+        }
         let longer = self.pause_nanos.saturating_mul(4);
         self.pause_nanos = longer.clamp(FIRST_PAUSE_NANOS, LONGEST_PAUSE_NANOS);
         self.from = now.plus_nanos(self.pause_nanos);
@@ -223,6 +276,42 @@ mod tests {
         held.note_sent();
         assert!(held.holds_acks(at(3), 1));
         assert_eq!(held.deadline(), Some(at(3 + LATEST_NANOS)));
+    }
+
+    #[test]
+    fn an_answer_leaves_its_acknowledgement_behind_until_that_is_in_vain() {
+        let mut held = Held::default();
+        assert_eq!(held.leaves_acks(at(1), small(0), true), None, "nothing is owed");
+        assert!(held.holds_acks(at(1), 1));
+        assert_eq!(held.leaves_acks(at(2), small(0), false), None, "it does not poll");
+        let two = Posted { packets: 2, ..small(0) };
+        assert_eq!(held.leaves_acks(at(2), two, true), None, "more than an answer");
+        assert_eq!(held.leaves_acks(at(2), small(0), true), Some(at(1)));
+        held.note_left(at(3), at(1));
+        assert!(held.keeps_acks(at(2 + NEXT_NANOS)));
+        assert_eq!(held.end(), Some(at(3 + NEXT_NANOS)));
+        // The next message, and its answer.
+        assert!(held.holds_acks(at(10), 1) && held.awaits_answer());
+        assert_eq!(held.leaves_acks(at(11), small(0), true), Some(at(10)));
+        held.note_left(at(12), at(10));
+        assert!(!held.keeps_acks(at(12 + NEXT_NANOS)));
+        held.note_sent();
+        assert!(held.holds_acks(at(50_000), 1), "it waits for the answer as before");
+        assert_eq!(held.leaves_acks(at(50_001), small(0), true), None, "and leaves with it");
+        held.note_sent();
+        assert!(held.holds_acks_for_event(at(1_000_000), 1));
+        assert_eq!(held.leaves_acks(at(1_000_001), small(0), true), None, "it sleeps");
+    }
+
+    #[test]
+    fn what_was_left_behind_too_long_makes_no_pause_of_all_else() {
+        let mut held = Held::default();
+        assert!(held.holds_acks(at(1), 1));
+        held.note_left(at(2), at(1));
+        held.note_late(at(100_000));
+        held.note_sent();
+        assert!(held.holds_acks(at(100_001), 1));
+        assert_eq!(held.leaves_acks(at(100_002), small(0), true), None);
     }
 
     #[test]

@@ -30,6 +30,15 @@ pub(super) struct Outbox {
 /// leave at once, if they are no more than that: it takes far less time than a send.
 const COPIED_BYTES: usize = 2 * TxBatch::MAX_PACKET;
 
+/// When a shard has sent enough.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Until {
+    /// After about so many packets.
+    pub(super) packets: usize,
+    /// When nothing is left but acknowledgements.
+    pub(super) acks_are_left: bool,
+}
+
 /// Whether a batch has left, or has to wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flushed {
@@ -38,7 +47,7 @@ enum Flushed {
 }
 
 impl Outbox {
-    /// Sends up to about `left` packets that the shard has to send, after what has been waiting.
+    /// Sends what the shard has to send, `until` that is enough, after what has been waiting.
     ///
     /// It ends early when the host has no room; then there is a [`Self::deadline`].
     pub(super) fn transmit(
@@ -46,12 +55,16 @@ impl Outbox {
         shard: &mut Shard,
         links: &mut [OpenedLink],
         now: Instant,
-        mut left: usize,
+        until: Until,
     ) {
         if self.try_again(shard, links, now) == Flushed::Waits {
             return;
         }
+        let mut left = until.packets;
         while shard.wants_transmit() && left > 0 {
+            if until.acks_are_left && shard.owes_acks_only() {
+                break;
+            }
             let is_first = self.batch.is_empty();
             let (max, longest) = (self.batch.max_run(), self.batch.longest_awaited());
             let Some(room) = self.batch.run_room() else {

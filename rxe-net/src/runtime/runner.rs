@@ -32,7 +32,7 @@ use super::groups::GroupPost;
 use super::held::{Held, LATEST_FOR_EVENT_NANOS};
 use super::lease::Lease;
 use super::open::{OpenLink, OpenLinkError};
-use super::outbox::Outbox;
+use super::outbox::{Outbox, Until};
 use super::pressure::PATIENCE_NANOS;
 use super::sleeper::Sleeper;
 use super::watch::{SleepId, Sockets, Watch};
@@ -241,6 +241,7 @@ impl Core {
         let waits = self.shard.owes_acks_only()
             && match whom {
                 Waiting::Nobody => false,
+                Waiting::ForQueue(_) if received == 0 => self.held.keeps_acks(now),
                 Waiting::ForQueue(cq) => !cq.is_empty() && self.held.holds_acks(now, received),
                 Waiting::ForEvent(channel) => {
                     channel.has_events() && self.held.holds_acks_for_event(now, received)
@@ -338,9 +339,22 @@ impl Core {
         self.wait_for_room(now)
     }
 
-    fn transmit_some(&mut self, now: Instant, left: usize) {
+    fn transmit_some(&mut self, now: Instant, packets: usize) {
         self.held.note_sent();
-        self.outbox.transmit(&mut self.shard, &mut self.links, now, left);
+        let until = Until { packets, acks_are_left: false };
+        self.outbox.transmit(&mut self.shard, &mut self.links, now, until);
+    }
+
+    /// Sends what has just been posted: an answer, and leaves the acknowledgements behind that are
+    /// owed since then.
+    fn transmit_answer(&mut self, now: Instant, owed_since: Instant) {
+        let until = Until { packets: TRANSMIT_MAX, acks_are_left: true };
+        self.outbox.transmit(&mut self.shard, &mut self.links, now, until);
+        if self.outbox.deadline().is_none() && self.shard.owes_acks_only() {
+            self.held.note_left(now, owed_since);
+        } else {
+            self.held.note_sent();
+        }
     }
 
     /// Waits until the host has taken what it had no room for, at most [`PATIENCE_NANOS`].
@@ -699,8 +713,12 @@ impl Runner {
             let now = core.advance(Clock::now());
             let posted = core.shard.kick(now, qp.qpn());
             let is_polled = self.lease.is_polled(now);
+            let owed_since = core.held.leaves_acks(now, posted, is_polled);
             if !core.can_transmit() || !core.held.holds_post(now, posted, is_polled) {
-                core.transmit(now);
+                match owed_since {
+                    Some(since) => core.transmit_answer(now, since),
+                    None => core.transmit(now),
+                }
             }
             self.release(core, now);
         } else if qp.mark_kicked() {
