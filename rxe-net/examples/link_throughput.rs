@@ -36,6 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 to: address,
                 scope_id: 0,
                 segment: HEADERS + payload + ICRC_LEN,
+                message: None,
                 duration,
                 buffers: BufferSizes::default(),
                 work: PipeWork::Bare,

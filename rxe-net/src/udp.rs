@@ -19,7 +19,7 @@ pub use group::{UdpGroup, UdpGroupConfig};
 pub(crate) use hint::drain as drain_errors;
 pub(crate) use link::may_be_icmp;
 pub use link::{UdpConfig, UdpLink};
-pub use raw_pipe::{PipeWork, RawPipe, RawPipeReport};
+pub use raw_pipe::{PipeMessage, PipeWork, RawPipe, RawPipeReport};
 pub use socket::{BufferSizes, source_port};
 pub(crate) use socket::{TxKey, TxSockets, socket_address};
 pub use steer::{BindError, ROCE_PORT};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rxe_wire::icrc::{ICRC_LEN, IcrcFlow};
 
 use super::socket::{self, BufferSizes};
-use super::sys::{self, OutMessage, RawAddress, RecvRing};
+use super::sys::{self, InMessage, OutMessage, RawAddress, RecvRing, controls};
 use crate::batch::MAX_MESSAGE;
 
 /// Segments of a message at most: what every kernel with `UDP_SEGMENT` takes.
@@ -21,6 +21,11 @@ const MAX_SEGMENTS: usize = 64;
 const WINDOW: u64 = 3;
 /// Time without progress after which what is under way counts as lost.
 const STALL: Duration = Duration::from_millis(2);
+
+/// Segments of a message at most: those of 8 MiB in the smallest packets.
+const MOST_SEGMENTS: usize = 1 << 15;
+/// Messages that are cut into sends as one sequence.
+const MESSAGES: usize = 16;
 
 /// Bytes of a segment before its payload: a BTH, where a packet has one.
 const HEADER: usize = 12;
@@ -34,6 +39,18 @@ pub enum PipeWork {
     /// iCRC, the receiver checks that and copies the payload. A segment needs more bytes than BTH
     /// and iCRC have, 16.
     Icrc,
+}
+
+/// The segments of a message, where those at its ends are not as long as the others: as the first
+/// packet of a WRITE, which has a RETH, and the last one of any message, which may be short.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PipeMessage {
+    /// How many there are, two at least.
+    pub segments: usize,
+    /// Bytes of the first one.
+    pub first: usize,
+    /// Bytes of the last one.
+    pub last: usize,
 }
 
 /// A pipe over UDP sockets with the options of a [`UdpLink`](super::UdpLink), and nothing else.
@@ -53,6 +70,9 @@ pub struct RawPipe {
     pub scope_id: u32,
     /// Bytes of a segment: of a packet from BTH to iCRC, for a comparison. 1 to 65,507.
     pub segment: usize,
+    /// What a message is, where its segments are not alike. They are sent in their order, in as few
+    /// sends as there can be: the segments of a send are of one length, but for a shorter last one.
+    pub message: Option<PipeMessage>,
     /// How long to send.
     pub duration: Duration,
     /// Sizes of the socket buffers.
@@ -76,6 +96,28 @@ impl RawPipeReport {
     /// Bytes that arrived, a second.
     pub fn bytes_per_second(&self) -> f64 {
         self.received_bytes as f64 / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+}
+
+/// Segments that leave together: all of one length, but for the last one, which may be shorter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Together {
+    segment: usize,
+    bytes: usize,
+}
+
+impl Together {
+    /// Adds a segment, if it can leave with these.
+    fn add(&mut self, length: usize) -> bool {
+        let is_last_full = self.bytes.is_multiple_of(self.segment);
+        let takes = is_last_full
+            && length <= self.segment
+            && self.bytes / self.segment < MAX_SEGMENTS
+            && self.bytes + length <= MAX_MESSAGE;
+        if takes {
+            self.bytes += length;
+        }
+        takes
     }
 }
 
@@ -107,17 +149,7 @@ impl RawPipe {
         &self,
         enter: impl FnOnce() -> io::Result<()> + Send,
     ) -> io::Result<RawPipeReport> {
-        let least = match self.work {
-            PipeWork::Bare => 1,
-            PipeWork::Icrc => HEADER + ICRC_LEN + 1,
-        };
-        if !(least..=MAX_MESSAGE).contains(&self.segment) {
-            let segment = self.segment;
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("a segment of {segment} bytes: {least} to {MAX_MESSAGE} are possible"),
-            ));
-        }
+        self.check()?;
         let progress = Progress::default();
         let (tell, told) = mpsc::channel();
         thread::scope(|scope| {
@@ -147,6 +179,48 @@ impl RawPipe {
         })
     }
 
+    fn check(&self) -> io::Result<()> {
+        let least = match self.work {
+            PipeWork::Bare => 1,
+            PipeWork::Icrc => HEADER + ICRC_LEN + 1,
+        };
+        let message = self.message.map(|message| [message.first, message.last]);
+        let wrong = message.into_iter().flatten().chain([self.segment]);
+        let wrong = wrong.into_iter().find(|length| !(least..=MAX_MESSAGE).contains(length));
+        let text = match (wrong, self.message) {
+            (Some(length), _) => {
+                format!("a segment of {length} bytes: {least} to {MAX_MESSAGE} are possible")
+            }
+            (None, Some(PipeMessage { segments, .. }))
+                if !(2..=MOST_SEGMENTS).contains(&segments) =>
+            {
+                format!("a message of {segments} segments: 2 to {MOST_SEGMENTS} are possible")
+            }
+            (None, _) => return Ok(()),
+        };
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+    }
+
+    /// What leaves together, to be sent again and again.
+    fn sends(&self) -> Vec<Together> {
+        let full = (MAX_MESSAGE / self.segment).clamp(1, MAX_SEGMENTS);
+        let Some(PipeMessage { segments, first, last }) = self.message else {
+            return vec![Together { segment: self.segment, bytes: full * self.segment }];
+        };
+        let mut sends: Vec<Together> = Vec::new();
+        for index in (0..MESSAGES).flat_map(|_| 0..segments) {
+            let length = match index {
+                0 => first,
+                index if index + 1 == segments => last,
+                _ => self.segment,
+            };
+            if !sends.last_mut().is_some_and(|send| send.add(length)) {
+                sends.push(Together { segment: length, bytes: length });
+            }
+        }
+        sends
+    }
+
     /// The flow that the iCRCs are of: the same at both ends, whichever ports the sockets have.
     fn flow(&self) -> IcrcFlow {
         match (self.from, self.to) {
@@ -163,11 +237,10 @@ impl RawPipe {
         socket::prepare_sender(&socket, self.from, self.buffers)?;
         sys::bind(socket.as_fd(), socket::socket_address(self.from, 0, self.scope_id))?;
         let (fd, start) = (socket.as_fd(), Instant::now());
-        let count = (MAX_MESSAGE / self.segment).clamp(1, MAX_SEGMENTS);
-        let memory = vec![0x5a; count * self.segment];
+        let memory = vec![0x5a; MAX_MESSAGE];
         let mut bytes = memory.clone();
-        let (flow, segment) = (self.flow(), if count > 1 { self.segment as u16 } else { 0 });
-        let window = WINDOW * bytes.len() as u64;
+        let (flow, sends, mut next) = (self.flow(), self.sends(), 0);
+        let window = WINDOW * sends.iter().map(|send| send.bytes as u64).max().unwrap_or_default();
         let (mut sent, mut lost, mut seen) = (0, 0, 0);
         let mut last_progress = start;
         loop {
@@ -180,13 +253,19 @@ impl RawPipe {
                 (seen, last_progress) = (received, now);
             }
             // What was given up as lost may still come, so this may be more than was sent.
-            if sent + bytes.len() as u64 <= received + lost + window {
+            let Together { segment, bytes: count } = sends[next];
+            if sent + count as u64 <= received + lost + window {
+                let bytes = &mut bytes[..count];
                 if self.work == PipeWork::Icrc {
-                    make(&flow, self.segment, &memory, &mut bytes);
+                    make(&flow, segment, &memory, bytes);
                 }
-                let message = OutMessage { to: RawAddress::new(to, 0), bytes: &bytes, segment };
+                let segment = if count > segment { segment as u16 } else { 0 };
+                let message = OutMessage { to: RawAddress::new(to, 0), bytes, segment };
                 match sys::send_messages(fd, &[message]) {
-                    Ok(_) => sent += bytes.len() as u64,
+                    Ok(_) => {
+                        sent += count as u64;
+                        next = (next + 1) % sends.len();
+                    }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::yield_now(),
                     Err(error) => return Err(error),
                 }
@@ -228,7 +307,7 @@ impl RawPipe {
                         memory[..message.bytes.len()].copy_from_slice(message.bytes);
                         message.bytes.len() as u64
                     }
-                    PipeWork::Icrc => take(&flow, self.segment, message.bytes, &mut memory),
+                    PipeWork::Icrc => take(&flow, segment_of(&message), message.bytes, &mut memory),
                 };
             }
             std::hint::black_box(&memory);
@@ -246,6 +325,16 @@ fn make(flow: &IcrcFlow, segment: usize, memory: &[u8], to: &mut [u8]) {
         packet[HEADER..].copy_from_slice(&from[HEADER..end]);
         *icrc = flow.icrc(0, packet).to_le_bytes();
     }
+}
+
+/// Bytes of the segments of what came: all but the last one have so many.
+fn segment_of(message: &InMessage<'_>) -> usize {
+    let is_size = |level, kind| (level, kind) == (libc::IPPROTO_UDP, libc::UDP_GRO);
+    controls(message.control)
+        .find(|control| is_size(control.level, control.kind))
+        .and_then(|control| usize::try_from(control.int()?).ok())
+        .filter(|&size| size > 0)
+        .unwrap_or_else(|| message.bytes.len().max(1))
 }
 
 /// Checks each segment, and copies the payloads of those that are right; returns their bytes.
@@ -272,6 +361,7 @@ mod tests {
             to: address,
             scope_id: 0,
             segment,
+            message: None,
             duration: Duration::from_millis(30),
             buffers: BufferSizes::default(),
             work: PipeWork::Bare,
@@ -322,12 +412,50 @@ mod tests {
     }
 
     #[test]
+    fn messages_leave_in_as_few_sends_as_can_be() {
+        // Packets of a WRITE of 64 KiB: the first one is longer, so it begins a send, and only one
+        // more fits behind it.
+        let message = PipeMessage { segments: 64, first: 1056, last: 1040 };
+        let pipe = RawPipe { message: Some(message), ..pipe("127.0.0.1", 1040) };
+        let [two, others] = [(1056, 2 * 1040 + 16), (1040, 62 * 1040)]
+            .map(|(segment, bytes)| Together { segment, bytes });
+        assert_eq!(pipe.sends(), [two, others].repeat(MESSAGES));
+        // Of a response to a READ, the last one is as long as the first one of the next.
+        let message = PipeMessage { first: 1044, last: 1044, ..message };
+        let sends = RawPipe { message: Some(message), ..pipe }.sends();
+        assert_eq!(sends[0], Together { segment: 1044, bytes: 1044 + 1040 });
+        assert_eq!(sends[1], Together { segment: 1040, bytes: 61 * 1040 });
+        assert_eq!(sends[2], Together { segment: 1044, bytes: 2 * 1044 + 1040 });
+        assert_eq!(sends.len(), 2 * MESSAGES + 1);
+        // Of a SEND, all are alike, but for one that is short.
+        let message = PipeMessage { segments: 3, first: 1040, last: 100 };
+        let sends = RawPipe { message: Some(message), ..pipe }.sends();
+        assert_eq!(sends, [Together { segment: 1040, bytes: 2180 }; MESSAGES]);
+    }
+
+    #[test]
+    fn messages_arrive_whole() {
+        let message = PipeMessage { segments: 64, first: 1056, last: 700 };
+        let pipe =
+            RawPipe { message: Some(message), work: PipeWork::Icrc, ..pipe("127.0.0.1", 1040) };
+        let report = pipe.run().expect("a run");
+        assert!(report.received_bytes > 0 && report.received_bytes <= report.sent_bytes);
+    }
+
+    #[test]
     fn an_impossible_segment_is_refused() {
         for segment in [0, 65_508] {
             let error = pipe("127.0.0.1", segment).run().expect_err("refused");
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         }
-        let pipe = RawPipe { work: PipeWork::Icrc, ..pipe("127.0.0.1", 16) };
-        assert_eq!(pipe.run().expect_err("refused").kind(), io::ErrorKind::InvalidInput);
+        let good = pipe("127.0.0.1", 100);
+        let cut = |segments, first, last| RawPipe {
+            message: Some(PipeMessage { segments, first, last }),
+            ..good
+        };
+        let short = RawPipe { work: PipeWork::Icrc, ..pipe("127.0.0.1", 16) };
+        for pipe in [short, cut(1, 100, 100), cut(2, 0, 100), cut(2, 100, 65_508)] {
+            assert_eq!(pipe.run().expect_err("refused").kind(), io::ErrorKind::InvalidInput);
+        }
     }
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::control::{Control, Message, PATIENCE};
 use super::error::PerfError;
 use super::limits::{LONGEST, Limit, TCP_WRITE, exchange, prepare, receive, send_tcp};
+use super::place::{Pinned, Room, Side};
 
 /// How long the client may measure.
 const LONG: Duration = Duration::from_secs(60);
@@ -47,7 +48,10 @@ pub(super) fn measure(
     })?;
     let to = SocketAddr::new(to, port);
     let times = match limit {
-        Limit::Tcp => send_tcp(to, Instant::now(), duration).map(|()| None),
+        Limit::Tcp => {
+            let _pinned = Pinned::to(Side::Asking, Room::Half);
+            send_tcp(to, Instant::now(), duration).map(|()| None)
+        }
         _ => ping_pong(from, to, limit == Limit::UdpBlocking, size, duration).map(Some),
     };
     // Whatever happened: the server waits for it.
@@ -69,6 +73,7 @@ fn ping_pong(
 ) -> io::Result<f64> {
     let socket = UdpSocket::bind((from, 0))?;
     socket.connect(to)?;
+    let _pinned = Pinned::to(Side::Asking, Room::One);
     Ok(exchange(&socket, blocks, size, duration)?.percentile(50.0))
 }
 
@@ -112,6 +117,7 @@ pub(super) fn serve(control: &mut Control, limit: Limit, at: IpAddr) -> Result<(
 
 /// Reads what comes over one connection; how many bytes, in how many seconds.
 fn take_in(listener: &TcpListener, over: &AtomicBool) -> io::Result<(u64, f64)> {
+    let _pinned = Pinned::to(Side::Answering, Room::Half);
     listener.set_nonblocking(true)?;
     let mut stream: TcpStream = loop {
         match listener.accept() {
@@ -137,6 +143,7 @@ fn take_in(listener: &TcpListener, over: &AtomicBool) -> io::Result<(u64, f64)> 
 
 /// Sends datagrams back to whoever sends the first one.
 fn send_back(socket: &UdpSocket, blocks: bool, over: &AtomicBool) -> io::Result<(u64, f64)> {
+    let _pinned = Pinned::to(Side::Answering, Room::One);
     prepare(socket, blocks)?;
     let (mut bytes, mut client) = (vec![0; LONGEST], None);
     while !over.load(Ordering::Relaxed) {

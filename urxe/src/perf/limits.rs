@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 
 use ibverbs_api::BufferSizes;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use rxe_net::udp::{PipeWork, RawPipe};
+use rxe_net::udp::{PipeMessage, PipeWork, RawPipe};
 use rxe_wire::icrc::IcrcFlow;
 use serde::{Deserialize, Serialize};
 
 use super::histogram::Histogram;
-use super::load::{Kind, Load};
-use super::place::{Pinned, Side};
+use super::load::{Kind, Load, Operation};
+use super::place::{Allowed, Pinned, Room, Side};
 
 /// Bytes around the payload of a packet, from BTH to iCRC: those of the middle of a message.
 const PACKET_OVERHEAD: usize = 12 + 4;
@@ -32,6 +32,8 @@ pub(super) const TCP_WRITE: usize = 128 << 10;
 const BLOCK: usize = 64 << 10;
 /// The longest message of a UDP ping-pong, with room for headers.
 pub(super) const LONGEST: usize = 60_000;
+/// How long it takes to measure each thing that does not depend on a load.
+const MACHINE_TIME: Duration = Duration::from_millis(100);
 /// How long the first message may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Looks in vain before the core is offered to others.
@@ -47,6 +49,9 @@ pub(super) enum Limit {
     BarePipe,
     /// The same, with the iCRC made and checked, and the payload copied at both ends.
     IcrcPipe,
+    /// The same, with packets of the lengths that those of the messages have, in their order. A longer
+    /// first packet begins a send of its own (`PipeMessage`), which is what such messages cost.
+    CutPipe,
     /// One TCP connection.
     Tcp,
     /// UDP messages to and fro, both ends polling: one way.
@@ -89,6 +94,9 @@ impl Limit {
     /// Those that a load is held against.
     pub(super) fn of(load: &Load) -> &'static [Self] {
         match (load.kind, load.has_events) {
+            (Kind::Bandwidth, _) if extra(load.operation) != (0, 0) => {
+                &[Self::IcrcPipe, Self::CutPipe, Self::BarePipe, Self::Tcp]
+            }
             (Kind::Bandwidth, _) => &[Self::IcrcPipe, Self::BarePipe, Self::Tcp],
             (Kind::Latency, _) if load.size as usize > LONGEST => &[],
             (Kind::Latency, false) => &[Self::UdpPolling],
@@ -96,13 +104,11 @@ impl Limit {
         }
     }
 
-    /// Those that do not depend on a load.
-    pub(super) const MACHINE: [Self; 2] = [Self::Memcpy, Self::Crc];
-
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::BarePipe => "UDP, segmented, without iCRC",
             Self::IcrcPipe => "the bare pipe (UDP, iCRC, copies)",
+            Self::CutPipe => "the same, cut as these messages are",
             Self::Tcp => "TCP",
             Self::UdpPolling => "a UDP ping-pong, polling",
             Self::UdpBlocking => "a UDP ping-pong, blocking",
@@ -113,9 +119,12 @@ impl Limit {
 
     pub(super) const fn unit(self) -> Unit {
         match self {
-            Self::BarePipe | Self::IcrcPipe | Self::Tcp | Self::Memcpy | Self::Crc => {
-                Unit::BytesPerSecond
-            }
+            Self::BarePipe
+            | Self::IcrcPipe
+            | Self::CutPipe
+            | Self::Tcp
+            | Self::Memcpy
+            | Self::Crc => Unit::BytesPerSecond,
             Self::UdpPolling | Self::UdpBlocking => Unit::Micros,
         }
     }
@@ -136,6 +145,55 @@ pub(super) struct Ground {
     pub(super) is_far: bool,
 }
 
+/// Bytes that the first and the last packet of a message have more than those between them: RETH, AETH,
+/// immediate data.
+const fn extra(operation: Operation) -> (usize, usize) {
+    match operation {
+        Operation::Write => (16, 0),
+        Operation::WriteImm => (16, 4),
+        Operation::Read => (4, 4),
+        Operation::Send | Operation::FetchAdd | Operation::CompareSwap => (0, 0),
+    }
+}
+
+/// The packets of messages, as a pipe carries them.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Packets {
+    /// Bytes of each, from BTH to iCRC, or of those in the midst of a message.
+    segment: usize,
+    message: Option<PipeMessage>,
+    /// Part of all bytes that is payload.
+    payload_share: f64,
+}
+
+impl Packets {
+    /// Full ones without end, or those of messages that fit in one.
+    fn alike(load: &Load, mtu: u32) -> Self {
+        let payload = load.size.min(mtu) as usize;
+        let segment = payload + PACKET_OVERHEAD;
+        Self { segment, message: None, payload_share: payload as f64 / segment as f64 }
+    }
+
+    /// Those of the messages of a load, one message after the other.
+    fn of(load: &Load, mtu: u32) -> Self {
+        let (size, mtu) = (load.size as usize, mtu as usize);
+        let (first, last) = extra(load.operation);
+        let count = size.div_ceil(mtu);
+        let bytes = size + count * PACKET_OVERHEAD + first + last;
+        let payload_share = size as f64 / bytes as f64;
+        if count < 2 {
+            return Self { segment: bytes, message: None, payload_share };
+        }
+        let segment = mtu + PACKET_OVERHEAD;
+        let message = PipeMessage {
+            segments: count,
+            first: segment + first,
+            last: size - (count - 1) * mtu + PACKET_OVERHEAD + last,
+        };
+        Self { segment, message: Some(message), payload_share }
+    }
+}
+
 /// Brings this thread into a network namespace.
 pub(super) fn enter(namespace: Option<&Path>) -> io::Result<()> {
     let Some(path) = namespace else { return Ok(()) };
@@ -146,7 +204,8 @@ pub(super) fn enter(namespace: Option<&Path>) -> io::Result<()> {
 }
 
 impl Ground {
-    /// What a limit comes to, measured for so long with messages like those of a load.
+    /// What a limit comes to, measured for so long with messages like those of a load, whose path MTU
+    /// is known.
     ///
     /// # Errors
     ///
@@ -154,36 +213,42 @@ impl Ground {
     pub(super) fn measure(
         &self,
         limit: Limit,
-        size: u32,
+        load: &Load,
         mtu: u32,
         duration: Duration,
     ) -> io::Result<f64> {
         match limit {
-            Limit::BarePipe => self.pipe(PipeWork::Bare, size, mtu, duration),
-            Limit::IcrcPipe => self.pipe(PipeWork::Icrc, size, mtu, duration),
+            Limit::BarePipe => self.pipe(PipeWork::Bare, &Packets::alike(load, mtu), duration),
+            Limit::IcrcPipe => self.pipe(PipeWork::Icrc, &Packets::alike(load, mtu), duration),
+            Limit::CutPipe => self.pipe(PipeWork::Icrc, &Packets::of(load, mtu), duration),
             Limit::Tcp => self.tcp(duration),
-            Limit::UdpPolling => self.udp(false, size as usize, duration),
-            Limit::UdpBlocking => self.udp(true, size as usize, duration),
+            Limit::UdpPolling => self.udp(false, load.size as usize, duration),
+            Limit::UdpBlocking => self.udp(true, load.size as usize, duration),
             Limit::Memcpy => Ok(memcpy(duration)),
             Limit::Crc => Ok(crc(duration)),
         }
     }
 
-    /// Payload bytes a second, in packets as the load has them.
-    fn pipe(&self, work: PipeWork, size: u32, mtu: u32, duration: Duration) -> io::Result<f64> {
-        let payload = size.min(mtu) as usize;
-        let segment = payload + PACKET_OVERHEAD;
+    /// Payload bytes a second, in such packets.
+    fn pipe(&self, work: PipeWork, packets: &Packets, duration: Duration) -> io::Result<f64> {
+        let allowed = Allowed::here();
+        let _pinned = allowed.pin(Side::Asking, Room::Half);
         let pipe = RawPipe {
             from: self.from,
             to: self.to,
             scope_id: self.scope_id,
-            segment,
+            segment: packets.segment,
+            message: packets.message,
             duration,
             buffers: BufferSizes::default(),
             work,
         };
-        let report = pipe.run_to(|| enter(self.namespace.as_deref()))?;
-        Ok(report.bytes_per_second() * payload as f64 / segment as f64)
+        let report = pipe.run_to(|| {
+            // The thread ends with the pipe.
+            allowed.pin(Side::Answering, Room::Half).stay();
+            enter(self.namespace.as_deref())
+        })?;
+        Ok(report.bytes_per_second() * packets.payload_share)
     }
 
     fn address(&self, ip: IpAddr) -> SocketAddr {
@@ -201,6 +266,7 @@ impl Ground {
             let receiving = scope.spawn(|| -> io::Result<Instant> {
                 let tell = tell;
                 enter(self.namespace.as_deref())?;
+                let _pinned = Pinned::to(Side::Answering, Room::Half);
                 let listener = TcpListener::bind(self.address(self.to))?;
                 let _ = tell.send(listener.local_addr()?);
                 let (mut stream, _) = listener.accept()?;
@@ -214,6 +280,7 @@ impl Ground {
                     last = Instant::now();
                 }
             });
+            let _pinned = Pinned::to(Side::Asking, Room::Half);
             let start = Instant::now();
             let sent = match told.recv() {
                 Ok(to) => send_tcp(to, start, duration),
@@ -236,7 +303,7 @@ impl Ground {
             let answering = scope.spawn(|| -> io::Result<()> {
                 let tell = tell;
                 enter(self.namespace.as_deref())?;
-                let _pinned = Pinned::as_side(Side::Answering);
+                let _pinned = Pinned::to(Side::Answering, Room::One);
                 let socket = UdpSocket::bind(self.address(self.to))?;
                 socket.connect(client)?;
                 prepare(&socket, blocks)?;
@@ -254,7 +321,7 @@ impl Ground {
                 }
                 Ok(())
             });
-            let _pinned = Pinned::as_side(Side::Asking);
+            let _pinned = Pinned::to(Side::Asking, Room::One);
             let times = match told.recv() {
                 Ok(to) => own.connect(to).and_then(|()| exchange(&own, blocks, size, duration)),
                 Err(mpsc::RecvError) => Ok(Histogram::default()),
@@ -357,6 +424,11 @@ fn repeat(bytes: usize, duration: Duration, mut work: impl FnMut()) -> f64 {
     }
 }
 
+/// What does not depend on a load.
+pub(super) fn machine() -> Vec<(Limit, Vec<f64>)> {
+    vec![(Limit::Memcpy, vec![memcpy(MACHINE_TIME)]), (Limit::Crc, vec![crc(MACHINE_TIME)])]
+}
+
 fn memcpy(duration: Duration) -> f64 {
     let (from, mut to) = (vec![0x5a_u8; BLOCK], vec![0; BLOCK]);
     repeat(BLOCK, duration, || {
@@ -375,22 +447,44 @@ fn crc(duration: Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::load::Service;
+    use super::super::load::tests::small;
     use super::*;
+
+    #[test]
+    fn the_packets_of_messages() {
+        let load =
+            |operation, size| Load { size, ..small(Kind::Bandwidth, operation, Service::Rc) };
+        let packets = Packets::of(&load(Operation::Write, 2500), 1024);
+        let message = PipeMessage { segments: 3, first: 1056, last: 468 };
+        assert_eq!((packets.segment, packets.message), (1040, Some(message)));
+        assert_eq!(packets.payload_share, 2500.0 / (1056.0 + 1040.0 + 468.0));
+        let packets = Packets::of(&load(Operation::Read, 2048), 1024);
+        let message = PipeMessage { segments: 2, first: 1044, last: 1044 };
+        assert_eq!((packets.segment, packets.message), (1040, Some(message)));
+        // RETH and immediate data in the one packet that there is.
+        let packets = Packets::of(&load(Operation::WriteImm, 100), 1024);
+        assert_eq!((packets.segment, packets.message), (136, None));
+        assert_eq!(Packets::alike(&load(Operation::Write, 100), 1024).segment, 116);
+    }
 
     #[test]
     fn every_limit_is_measured() {
         let ip = IpAddr::from([127, 0, 0, 1]);
         let ground = Ground { from: ip, to: ip, scope_id: 0, namespace: None, is_far: false };
+        let load = Load { size: 4096, ..small(Kind::Bandwidth, Operation::Write, Service::Rc) };
         for limit in [
             Limit::BarePipe,
             Limit::IcrcPipe,
+            Limit::CutPipe,
             Limit::Tcp,
             Limit::UdpPolling,
             Limit::UdpBlocking,
             Limit::Memcpy,
             Limit::Crc,
         ] {
-            let value = ground.measure(limit, 4096, 1024, Duration::from_millis(60)).expect("runs");
+            let value =
+                ground.measure(limit, &load, 1024, Duration::from_millis(60)).expect("runs");
             let least = if limit.unit() == Unit::Micros { 0.2 } else { 1e6 };
             assert!(value > least && value < 1e12, "{limit:?}: {value}");
         }
@@ -401,8 +495,9 @@ mod tests {
         let ip = IpAddr::from([127, 0, 0, 1]);
         let namespace = Some(PathBuf::from("/proc/self/status"));
         let ground = Ground { from: ip, to: ip, scope_id: 0, namespace, is_far: false };
+        let load = small(Kind::Bandwidth, Operation::Write, Service::Rc);
         for limit in [Limit::IcrcPipe, Limit::Tcp, Limit::UdpPolling] {
-            let result = ground.measure(limit, 64, 1024, Duration::from_millis(10));
+            let result = ground.measure(limit, &load, 1024, Duration::from_millis(10));
             assert!(result.is_err(), "{limit:?}: {result:?}");
         }
     }

@@ -164,7 +164,7 @@ fn measure(client: &Client) -> Result<(), PerfError> {
             }
             rows.push(row);
         }
-        let machine = if client.has_limits { machine(&ground)? } else { Vec::new() };
+        let machine = if client.has_limits { limits::machine() } else { Vec::new() };
         progress.finish();
         let has_histograms = client.has_histograms;
         Ok(Report { device, gid: gid.gid.to_string(), rows, machine, has_histograms })
@@ -187,22 +187,15 @@ fn measure_limits(ground: &Ground, control: &mut Control, row: &mut Row) -> Resu
         Amount::Seconds(seconds) => Duration::from_secs_f64(seconds).min(LIMIT_TIME),
         Amount::Messages(_) => LIMIT_TIME,
     };
-    let (size, mtu) = (row.load.size, row.mtu);
+    let (load, mtu) = (&row.load, row.mtu);
     for (limit, values) in &mut row.limits {
         values.push(match ground.is_far {
-            true => far::measure(control, *limit, (ground.from, ground.to), size as usize, time)?,
-            false => ground.measure(*limit, size, mtu, time).map_err(PerfError::Limit)?,
+            true => {
+                let ends = (ground.from, ground.to);
+                far::measure(control, *limit, ends, load.size as usize, time)?
+            }
+            false => ground.measure(*limit, load, mtu, time).map_err(PerfError::Limit)?,
         });
     }
     Ok(())
-}
-
-/// What does not depend on a row.
-fn machine(ground: &Ground) -> Result<Vec<(Limit, Vec<f64>)>, PerfError> {
-    let time = Duration::from_millis(100);
-    let one = |limit: Limit| {
-        let value = ground.measure(limit, 0, 0, time).map_err(PerfError::Limit)?;
-        Ok((limit, vec![value]))
-    };
-    Limit::MACHINE.into_iter().map(one).collect()
 }

@@ -1,14 +1,16 @@
-//! The processors that the two ends of an exchange of small messages have.
+//! The processors that the two ends of a measurement have.
 //!
 //! Where the scheduler puts both ends on one processor, a message there and back takes two changes
-//! of threads; where they have one each, it takes two wake-ups, often of a processor that sleeps. A
-//! figure of the one beside a limit of the other says nothing. So the two ends have the first and the
-//! last processor of those that they may have, as two hosts would have; and so have those of limits.
-//! Whoever wants them elsewhere says so with taskset(1).
+//! of threads; where they have one each, it takes two wake-ups, often of a processor that sleeps. And
+//! of a bandwidth both ends share what is there then. A figure of the one beside a limit of the other
+//! says nothing. So the two ends have the first and the last of those that they may have, as two hosts
+//! would have: one processor where a message goes to and fro, half of all where each end may have
+//! several threads; and so have those of limits. Whoever wants them elsewhere says so with taskset(1).
 
+use rustix::io;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Which end of an exchange a thread is.
+/// Which end of a measurement a thread is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
     /// The one that sends first.
@@ -16,7 +18,49 @@ pub(super) enum Side {
     Answering,
 }
 
-/// As long as this lives, its thread has one processor only.
+impl Side {
+    /// That of the client, or of the server.
+    pub(super) const fn of(is_client: bool) -> Self {
+        if is_client { Self::Asking } else { Self::Answering }
+    }
+}
+
+/// How many processors an end has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Room {
+    /// One: it is a thread alone.
+    One,
+    /// Half of those that there are, and one at least.
+    Half,
+}
+
+/// The processors that a thread may have, and those that it starts.
+#[derive(Clone, Debug)]
+pub(super) struct Allowed(io::Result<CpuSet>);
+
+impl Allowed {
+    /// Those of the calling thread.
+    pub(super) fn here() -> Self {
+        Self(sched_getaffinity(None))
+    }
+
+    /// Gives the calling thread those of a side. Where that fails, it says so in the log, and the
+    /// scheduler chooses.
+    pub(super) fn pin(&self, side: Side, room: Room) -> Pinned {
+        let pinned = self.0.and_then(|allowed| {
+            let before = sched_getaffinity(None)?;
+            sched_setaffinity(None, &processors(&allowed, side, room))?;
+            Ok(before)
+        });
+        if let Err(error) = &pinned {
+            tracing::warn!(target: "rxe::perf", %error, "the scheduler chooses the processors");
+        }
+        Pinned { before: pinned.ok() }
+    }
+}
+
+/// As long as this lives, its thread has the processors of its end only, and so has each thread
+/// that it starts meanwhile.
 #[derive(Debug)]
 pub(super) struct Pinned {
     /// Those that it had before; `None` where they cannot be changed.
@@ -24,17 +68,14 @@ pub(super) struct Pinned {
 }
 
 impl Pinned {
-    /// Gives the calling thread the processor of a side. Where that fails, it says so in the log,
-    /// and the scheduler chooses.
-    pub(super) fn as_side(side: Side) -> Self {
-        let pinned = sched_getaffinity(None).and_then(|before| {
-            sched_setaffinity(None, &processor(&before, side))?;
-            Ok(before)
-        });
-        if let Err(error) = &pinned {
-            tracing::warn!(target: "rxe::perf", %error, "the scheduler chooses the processors");
-        }
-        Self { before: pinned.ok() }
+    /// Gives the calling thread those of a side, of the ones that it may have: see [`Allowed::pin`].
+    pub(super) fn to(side: Side, room: Room) -> Self {
+        Allowed::here().pin(side, room)
+    }
+
+    /// Leaves the thread where it is until it ends.
+    pub(super) fn stay(mut self) {
+        self.before = None;
     }
 }
 
@@ -43,21 +84,22 @@ impl Drop for Pinned {
         if let Some(before) = &self.before
             && let Err(error) = sched_setaffinity(None, before)
         {
-            tracing::warn!(target: "rxe::perf", %error, "a thread keeps its one processor");
+            tracing::warn!(target: "rxe::perf", %error, "a thread keeps its processors");
         }
     }
 }
 
-/// The processor of a side, of those that there are.
-fn processor(of: &CpuSet, side: Side) -> CpuSet {
-    let mut there = (0..CpuSet::MAX_CPU).filter(|&number| of.is_set(number));
-    let chosen = match side {
-        Side::Asking => there.next(),
-        Side::Answering => there.next_back(),
+/// The processors of a side, of those that there are.
+fn processors(of: &CpuSet, side: Side, room: Room) -> CpuSet {
+    let there: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&number| of.is_set(number)).collect();
+    let count = match room {
+        Room::One => 1,
+        Room::Half => (there.len() / 2).max(1),
     };
     let mut only = CpuSet::new();
-    if let Some(number) = chosen {
-        only.set(number);
+    match side {
+        Side::Asking => there.iter().take(count).for_each(|&number| only.set(number)),
+        Side::Answering => there.iter().rev().take(count).for_each(|&number| only.set(number)),
     }
     only
 }
@@ -69,21 +111,45 @@ mod tests {
     #[test]
     fn the_first_and_the_last() {
         let mut some = CpuSet::new();
-        [3, 5, 8].iter().for_each(|&number| some.set(number));
-        for (side, wanted) in [(Side::Asking, 3), (Side::Answering, 8)] {
-            let only = processor(&some, side);
-            assert_eq!(only.count(), 1);
-            assert!(only.is_set(wanted), "{side:?}");
+        [3, 5, 8, 9, 12].iter().for_each(|&number| some.set(number));
+        for (side, room, wanted) in [
+            (Side::Asking, Room::One, &[3][..]),
+            (Side::Answering, Room::One, &[12]),
+            (Side::Asking, Room::Half, &[3, 5]),
+            (Side::Answering, Room::Half, &[9, 12]),
+        ] {
+            let only = processors(&some, side, room);
+            assert_eq!(only.count() as usize, wanted.len());
+            assert!(wanted.iter().all(|&number| only.is_set(number)), "{side:?}, {room:?}");
         }
+        let mut one = CpuSet::new();
+        one.set(7);
+        for side in [Side::Asking, Side::Answering] {
+            assert!(processors(&one, side, Room::Half).is_set(7), "{side:?}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_another_one_starts_has_its_own_place() {
+        let allowed = Allowed::here();
+        let _pinned = allowed.pin(Side::Asking, Room::Half);
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                allowed.pin(Side::Answering, Room::Half).stay();
+                sched_getaffinity(None).expect("a mask")
+            });
+            let all = allowed.0.expect("a mask");
+            assert!(other.join().expect("joins") == processors(&all, Side::Answering, Room::Half));
+        });
     }
 
     #[test]
     fn a_thread_has_one_processor_for_a_while() {
         let before = sched_getaffinity(None).expect("a mask");
-        let pinned = Pinned::as_side(Side::Answering);
+        let pinned = Pinned::to(Side::Answering, Room::One);
         let now = sched_getaffinity(None).expect("a mask");
         assert_eq!(now.count(), 1);
-        assert!(now == processor(&before, Side::Answering));
+        assert!(now == processors(&before, Side::Answering, Room::One));
         drop(pinned);
         assert!(sched_getaffinity(None).expect("a mask") == before);
     }

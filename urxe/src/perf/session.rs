@@ -15,7 +15,7 @@ use super::histogram::Histogram;
 use super::idle::Idleness;
 use super::latency::Player;
 use super::load::{Kind, Load};
-use super::place::{Pinned, Side};
+use super::place::{Pinned, Room, Side};
 use super::report::Figures;
 use super::worker::{Shared, Work, Worker};
 use crate::pingpong::port::{self, Wanted};
@@ -252,7 +252,10 @@ fn together(
             .map(|(number, group)| {
                 let worker = Worker::new(load, group, shared, number);
                 let finished = finished.clone();
-                let run = move || worker.run(is_active, &finished);
+                let run = move || {
+                    let _pinned = Pinned::to(Side::of(is_client), Room::Half);
+                    worker.run(is_active, &finished)
+                };
                 thread::Builder::new().name(format!("perf-{number}")).spawn_scoped(scope, run)
             })
             .collect();
@@ -301,7 +304,7 @@ fn alone(
     let group = &mut end.groups[0];
     let start = Instant::now();
     if is_client {
-        let _pinned = Pinned::as_side(Side::Asking);
+        let _pinned = Pinned::to(Side::Asking, Room::One);
         let mut player = Player::new(load, group, shared);
         let times = player.play()?;
         let span = Some((start, Instant::now()));
@@ -311,7 +314,7 @@ fn alone(
     }
     thread::scope(|scope| {
         let answering = scope.spawn(|| {
-            let _pinned = Pinned::as_side(Side::Answering);
+            let _pinned = Pinned::to(Side::Answering, Room::One);
             let mut player = Player::new(load, group, shared);
             let result = player.answer();
             result.map(|()| Work { sent: player.sent(), received: player.taken(), span: None })

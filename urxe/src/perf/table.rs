@@ -38,6 +38,20 @@ struct Case {
     wanted: Wanted,
 }
 
+impl Case {
+    /// What is measured beside: what it is held against, and what is carried by sockets that have
+    /// its packets, where these are not alike.
+    fn limits(&self) -> Vec<Limit> {
+        let held_against = match self.wanted {
+            Wanted::ShareOf(limit, _) | Wanted::TimesOf(limit, _) => limit,
+            Wanted::Rate(_) | Wanted::OfOnePair(_) => return Vec::new(),
+        };
+        let all = Limit::of(&self.load);
+        let wanted = |limit: &&Limit| **limit == held_against || **limit == Limit::CutPipe;
+        all.iter().filter(wanted).copied().collect()
+    }
+}
+
 /// A case that was measured.
 #[derive(Clone, Debug)]
 struct Line {
@@ -123,13 +137,7 @@ pub(super) fn run(client: &Client) -> Result<(), PerfError> {
             case.load.amount = Amount::Seconds(seconds);
             case.load.check()?;
             let mtu = case.load.mtu.unwrap_or(largest);
-            let limits: &[Limit] = match &case.wanted {
-                Wanted::ShareOf(limit, _) | Wanted::TimesOf(limit, _) => {
-                    std::slice::from_ref(limit)
-                }
-                Wanted::Rate(_) | Wanted::OfOnePair(_) => &[],
-            };
-            let row = Row::new(case.load.clone(), mtu, limits);
+            let row = Row::new(case.load.clone(), mtu, &case.limits());
             let mut line = Line { row, case: case.clone(), one_pair: Vec::new() };
             for _ in 0..client.rounds {
                 progress.say(case.name.to_owned());
@@ -196,6 +204,15 @@ impl Line {
         }
     }
 
+    /// As text, what sockets carry that have its packets, and which part of it was reached; nothing
+    /// where its packets are alike.
+    fn cut_alike(&self) -> String {
+        let values = self.row.limits.iter().find(|(limit, _)| *limit == Limit::CutPipe);
+        let Some((limit, values)) = values else { return String::new() };
+        let share = self.row.share(*limit, values).unwrap_or(f64::NAN);
+        format!("{}: {share:.2}", limit.unit().show(median(values)))
+    }
+
     fn measured(&self) -> String {
         match (self.row.load.kind, self.case.wanted) {
             (Kind::Latency, _) => format!("{:.2} us", self.row.micros()),
@@ -225,7 +242,7 @@ impl Line {
         json!({
             "case": self.case.name, "load": self.case.load, "mtu": self.row.mtu,
             "measured": self.measured(), "against": self.against(), "wanted": self.wanted(),
-            "reached": reached, "is_enough": is_enough,
+            "reached": reached, "is_enough": is_enough, "cut_alike": self.cut_alike(),
             "rates": self.row.rates, "medians_us": self.row.medians,
             "bytes": bytes(self.case.load.size),
         })
@@ -235,19 +252,20 @@ impl Line {
 fn write_text(lines: &[Line], out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
-        "{:<32}{:>6}{:>13}{:>36}{:>13}{:>12}{:>9}",
-        "case", "MTU", "measured", "against", "which is", "wanted", "reached"
+        "{:<32}{:>6}{:>13}{:>36}{:>13}{:>12}{:>9}{:>22}",
+        "case", "MTU", "measured", "against", "which is", "wanted", "reached", "of it, cut alike"
     )?;
     for line in lines {
         let (shown, reached, is_enough) = line.judged();
         let (name, mtu) = (line.case.name, line.row.mtu);
         writeln!(
             out,
-            "{name:<32}{mtu:>6}{:>13}{:>36}{shown:>13}{:>12}{reached:>9.2} {}",
+            "{name:<32}{mtu:>6}{:>13}{:>36}{shown:>13}{:>12}{reached:>9.2} {:<4}{:>17}",
             line.measured(),
             line.against(),
             line.wanted(),
-            if is_enough { "yes" } else { "no" }
+            if is_enough { "yes" } else { "no" },
+            line.cut_alike(),
         )?;
     }
     Ok(())
