@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::control::{Control, Message, PATIENCE};
 use super::error::PerfError;
-use super::limits::{LONGEST, Limit, TCP_WRITE, exchange, prepare, receive, send_tcp};
+use super::limits::{Ends, LONGEST, Limit, TCP_WRITE, exchange, send_tcp};
 use super::place::{Pinned, Room, Side};
 
 /// How long the client may measure.
@@ -74,7 +74,7 @@ fn ping_pong(
     let socket = UdpSocket::bind((from, 0))?;
     socket.connect(to)?;
     let _pinned = Pinned::to(Side::Asking, Room::One);
-    Ok(exchange(&socket, blocks, size, duration)?.percentile(50.0))
+    Ok(exchange(&Ends::connected(socket), blocks, size, duration)?.percentile(50.0))
 }
 
 /// The server's end of a limit.
@@ -98,7 +98,7 @@ pub(super) fn serve(control: &mut Control, limit: Limit, at: IpAddr) -> Result<(
         let over = &over;
         let working = scope.spawn(move || match (tcp, udp) {
             (Some(listener), _) => take_in(&listener, over),
-            (None, Some(socket)) => send_back(&socket, limit == Limit::UdpBlocking, over),
+            (None, Some(socket)) => send_back(socket, limit == Limit::UdpBlocking, over),
             (None, None) => Ok((0, 0.0)),
         });
         let heard = control.say(&Message::Listening { port }).and_then(|()| {
@@ -142,19 +142,17 @@ fn take_in(listener: &TcpListener, over: &AtomicBool) -> io::Result<(u64, f64)> 
 }
 
 /// Sends datagrams back to whoever sends the first one.
-fn send_back(socket: &UdpSocket, blocks: bool, over: &AtomicBool) -> io::Result<(u64, f64)> {
+fn send_back(socket: UdpSocket, blocks: bool, over: &AtomicBool) -> io::Result<(u64, f64)> {
     let _pinned = Pinned::to(Side::Answering, Room::One);
-    prepare(socket, blocks)?;
-    let (mut bytes, mut client) = (vec![0; LONGEST], None);
+    let ends = Ends::connected(socket);
+    ends.prepare(blocks)?;
+    let (mut bytes, mut is_met) = (vec![0; LONGEST], false);
     while !over.load(Ordering::Relaxed) {
-        if client.is_none() {
+        if !is_met {
             // Connected sockets are quicker; and what others send is none of this.
-            client = socket.peek_from(&mut bytes).ok().map(|(_, client)| client);
-            if let Some(client) = client {
-                socket.connect(client)?;
-            }
-        } else if let Some(count) = receive(socket, &mut bytes)? {
-            socket.send(&bytes[..count])?;
+            is_met = ends.meet_first(&mut bytes)?;
+        } else if let Some(count) = ends.receive(&mut bytes)? {
+            ends.send(&bytes[..count])?;
             continue;
         }
         if !blocks {

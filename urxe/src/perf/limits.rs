@@ -56,6 +56,10 @@ pub(super) enum Limit {
     Tcp,
     /// UDP messages to and fro, both ends polling: one way.
     UdpPolling,
+    /// The same on sockets that are not connected, one for each direction, as RoCEv2 needs them: packets
+    /// go to a port that is not the one that they come from, and over IPv4 their identification, which
+    /// Linux counts on connected sockets from a random number on, is covered by the iCRC.
+    UdpUnconnected,
     /// UDP messages to and fro, both ends asleep in a read: one way.
     UdpBlocking,
     /// Copying 64 KiB that are in a cache.
@@ -99,9 +103,15 @@ impl Limit {
             }
             (Kind::Bandwidth, _) => &[Self::IcrcPipe, Self::BarePipe, Self::Tcp],
             (Kind::Latency, _) if load.size as usize > LONGEST => &[],
-            (Kind::Latency, false) => &[Self::UdpPolling],
+            (Kind::Latency, false) => &[Self::UdpPolling, Self::UdpUnconnected],
             (Kind::Latency, true) => &[Self::UdpBlocking],
         }
+    }
+
+    /// Whether it is another limit under what RoCE cannot do without: what is left then is the work
+    /// of the engine.
+    pub(super) const fn sends_alike(self) -> bool {
+        matches!(self, Self::CutPipe | Self::UdpUnconnected)
     }
 
     pub(super) const fn name(self) -> &'static str {
@@ -111,6 +121,7 @@ impl Limit {
             Self::CutPipe => "the same, cut as these messages are",
             Self::Tcp => "TCP",
             Self::UdpPolling => "a UDP ping-pong, polling",
+            Self::UdpUnconnected => "the same, by unconnected sockets",
             Self::UdpBlocking => "a UDP ping-pong, blocking",
             Self::Memcpy => "memcpy",
             Self::Crc => "iCRC",
@@ -125,7 +136,7 @@ impl Limit {
             | Self::Tcp
             | Self::Memcpy
             | Self::Crc => Unit::BytesPerSecond,
-            Self::UdpPolling | Self::UdpBlocking => Unit::Micros,
+            Self::UdpPolling | Self::UdpUnconnected | Self::UdpBlocking => Unit::Micros,
         }
     }
 }
@@ -222,8 +233,9 @@ impl Ground {
             Limit::IcrcPipe => self.pipe(PipeWork::Icrc, &Packets::alike(load, mtu), duration),
             Limit::CutPipe => self.pipe(PipeWork::Icrc, &Packets::of(load, mtu), duration),
             Limit::Tcp => self.tcp(duration),
-            Limit::UdpPolling => self.udp(false, load.size as usize, duration),
-            Limit::UdpBlocking => self.udp(true, load.size as usize, duration),
+            Limit::UdpPolling | Limit::UdpUnconnected | Limit::UdpBlocking => {
+                self.udp(limit, load.size as usize, duration)
+            }
             Limit::Memcpy => Ok(memcpy(duration)),
             Limit::Crc => Ok(crc(duration)),
         }
@@ -294,9 +306,10 @@ impl Ground {
     }
 
     /// The median of half a round trip, in microseconds.
-    fn udp(&self, blocks: bool, size: usize, duration: Duration) -> io::Result<f64> {
-        let own = UdpSocket::bind(self.address(self.from))?;
-        let client = own.local_addr()?;
+    fn udp(&self, limit: Limit, size: usize, duration: Duration) -> io::Result<f64> {
+        let blocks = limit == Limit::UdpBlocking;
+        let own = Ends::new(self.address(self.from), limit)?;
+        let client = own.address()?;
         let (tell, told) = mpsc::channel();
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -304,14 +317,14 @@ impl Ground {
                 let tell = tell;
                 enter(self.namespace.as_deref())?;
                 let _pinned = Pinned::to(Side::Answering, Room::One);
-                let socket = UdpSocket::bind(self.address(self.to))?;
-                socket.connect(client)?;
-                prepare(&socket, blocks)?;
-                let _ = tell.send(socket.local_addr()?);
+                let mut ends = Ends::new(self.address(self.to), limit)?;
+                ends.meet(client)?;
+                ends.prepare(blocks)?;
+                let _ = tell.send(ends.address()?);
                 let (mut bytes, mut looks) = (vec![0; LONGEST], 0u32);
                 while !over.load(Ordering::Relaxed) {
-                    if let Some(count) = receive(&socket, &mut bytes)? {
-                        socket.send(&bytes[..count])?;
+                    if let Some(count) = ends.receive(&mut bytes)? {
+                        ends.send(&bytes[..count])?;
                         continue;
                     }
                     looks = looks.wrapping_add(1);
@@ -322,14 +335,93 @@ impl Ground {
                 Ok(())
             });
             let _pinned = Pinned::to(Side::Asking, Room::One);
+            let mut own = own;
             let times = match told.recv() {
-                Ok(to) => own.connect(to).and_then(|()| exchange(&own, blocks, size, duration)),
+                Ok(to) => own.meet(to).and_then(|()| exchange(&own, blocks, size, duration)),
                 Err(mpsc::RecvError) => Ok(Histogram::default()),
             };
             over.store(true, Ordering::Relaxed);
             answering.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             Ok(times?.percentile(50.0))
         })
+    }
+}
+
+/// The sockets of an end of a UDP ping-pong.
+#[derive(Debug)]
+pub(super) struct Ends {
+    /// What comes, comes here.
+    receiver: UdpSocket,
+    /// Messages leave here, if it is another socket, to this address: that of the other end, once it has
+    /// been met.
+    sender: Option<(UdpSocket, SocketAddr)>,
+}
+
+impl Ends {
+    /// Those at an address of this host, for one of the ping-pongs.
+    fn new(at: SocketAddr, limit: Limit) -> io::Result<Self> {
+        let sender = match limit {
+            Limit::UdpUnconnected => Some((UdpSocket::bind(at)?, at)),
+            _ => None,
+        };
+        Ok(Self { receiver: UdpSocket::bind(at)?, sender })
+    }
+
+    /// One socket, which is connected.
+    pub(super) const fn connected(socket: UdpSocket) -> Self {
+        Self { receiver: socket, sender: None }
+    }
+
+    /// Where messages are to be sent to.
+    fn address(&self) -> io::Result<SocketAddr> {
+        self.receiver.local_addr()
+    }
+
+    /// Makes known where the other end is.
+    fn meet(&mut self, other: SocketAddr) -> io::Result<()> {
+        match &mut self.sender {
+            Some((_, to)) => *to = other,
+            None => self.receiver.connect(other)?,
+        }
+        Ok(())
+    }
+
+    /// Connects to whoever has sent what waits; whether something does. It is left there.
+    pub(super) fn meet_first(&self, bytes: &mut [u8]) -> io::Result<bool> {
+        let Ok((_, from)) = self.receiver.peek_from(bytes) else { return Ok(false) };
+        self.receiver.connect(from).map(|()| true)
+    }
+
+    pub(super) fn prepare(&self, blocks: bool) -> io::Result<()> {
+        match blocks {
+            true => self.receiver.set_read_timeout(Some(NAP)),
+            false => self.receiver.set_nonblocking(true),
+        }
+    }
+
+    pub(super) fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        match &self.sender {
+            Some((socket, to)) => socket.send_to(bytes, to)?,
+            None => self.receiver.send(bytes)?,
+        };
+        Ok(())
+    }
+
+    /// Looks for a message, or sleeps for it.
+    pub(super) fn receive(&self, to: &mut [u8]) -> io::Result<Option<usize>> {
+        let came = match self.sender {
+            Some(_) => self.receiver.recv_from(to).map(|(count, _)| count),
+            None => self.receiver.recv(to),
+        };
+        match came {
+            Ok(count) => Ok(Some(count)),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Ok(None)
+            }
+            // One that was lost is sent again.
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -342,34 +434,14 @@ pub(super) fn send_tcp(to: SocketAddr, start: Instant, duration: Duration) -> io
     Ok(())
 }
 
-pub(super) fn prepare(socket: &UdpSocket, blocks: bool) -> io::Result<()> {
-    match blocks {
-        true => socket.set_read_timeout(Some(NAP)),
-        false => socket.set_nonblocking(true),
-    }
-}
-
-/// Looks for a message, or sleeps for it.
-pub(super) fn receive(socket: &UdpSocket, to: &mut [u8]) -> io::Result<Option<usize>> {
-    match socket.recv(to) {
-        Ok(count) => Ok(Some(count)),
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-            Ok(None)
-        }
-        // One that was lost is sent again.
-        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 /// Messages there and back; half of how long each took.
 pub(super) fn exchange(
-    socket: &UdpSocket,
+    ends: &Ends,
     blocks: bool,
     size: usize,
     duration: Duration,
 ) -> io::Result<Histogram> {
-    prepare(socket, blocks)?;
+    ends.prepare(blocks)?;
     let mut message = vec![0x5a; size.min(LONGEST)];
     let mut number = 0u64;
     let mut bytes = vec![0; LONGEST];
@@ -382,12 +454,12 @@ pub(super) fn exchange(
             *byte = digit;
         }
         let begun = Instant::now();
-        socket.send(&message)?;
+        ends.send(&message)?;
         let mut looks = 0u32;
         let is_back = loop {
             // One that was given up may still come. Were it taken for the answer to this one, two
             // would be under way from then on, and each would seem to take half of its time.
-            if receive(socket, &mut bytes)?.is_some_and(|count| bytes[..count] == message) {
+            if ends.receive(&mut bytes)?.is_some_and(|count| bytes[..count] == message) {
                 break true;
             }
             looks = looks.wrapping_add(1);
@@ -479,6 +551,7 @@ mod tests {
             Limit::CutPipe,
             Limit::Tcp,
             Limit::UdpPolling,
+            Limit::UdpUnconnected,
             Limit::UdpBlocking,
             Limit::Memcpy,
             Limit::Crc,

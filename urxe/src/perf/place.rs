@@ -44,6 +44,12 @@ impl Allowed {
         Self(sched_getaffinity(None))
     }
 
+    /// Whether so many threads of an end are more than its half of the processors.
+    pub(super) fn is_crowded_by(&self, threads: u32) -> bool {
+        let there = self.0.as_ref().map_or(1, |allowed| allowed.count());
+        threads > (there / 2).max(1)
+    }
+
     /// Gives the calling thread those of a side. Where that fails, it says so in the log, and the
     /// scheduler chooses.
     pub(super) fn pin(&self, side: Side, room: Room) -> Pinned {
@@ -139,6 +145,8 @@ mod tests {
                 sched_getaffinity(None).expect("a mask")
             });
             let all = allowed.0.expect("a mask");
+            let half = (all.count() / 2).max(1);
+            assert!(allowed.is_crowded_by(half + 1) && !allowed.is_crowded_by(half));
             assert!(other.join().expect("joins") == processors(&all, Side::Answering, Room::Half));
         });
     }

@@ -15,7 +15,7 @@ use super::histogram::Histogram;
 use super::idle::Idleness;
 use super::latency::Player;
 use super::load::{Kind, Load};
-use super::place::{Pinned, Room, Side};
+use super::place::{Allowed, Pinned, Room, Side};
 use super::report::Figures;
 use super::worker::{Shared, Work, Worker};
 use crate::pingpong::port::{self, Wanted};
@@ -241,6 +241,7 @@ fn together(
     // Where nothing completes, the device does the work alone, if it is to.
     let is_served = !load.is_peer_idle && !load.has_events;
     let has_threads = is_active || load.operation.takes_receive() || is_served;
+    let is_crowded = Allowed::here().is_crowded_by(load.threads);
     let (finished, heard) = mpsc::channel();
     thread::scope(|scope| {
         let threads: Vec<_> = match has_threads {
@@ -250,7 +251,7 @@ fn together(
         let threads: Vec<_> = threads
             .into_iter()
             .map(|(number, group)| {
-                let worker = Worker::new(load, group, shared, number);
+                let worker = Worker::new(load, group, shared, number, is_crowded);
                 let finished = finished.clone();
                 let run = move || {
                     let _pinned = Pinned::to(Side::of(is_client), Room::Half);

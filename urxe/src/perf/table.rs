@@ -39,15 +39,15 @@ struct Case {
 }
 
 impl Case {
-    /// What is measured beside: what it is held against, and what is carried by sockets that have
-    /// its packets, where these are not alike.
+    /// What is measured beside: what it is held against, and what that comes to where it sends as
+    /// RoCE must.
     fn limits(&self) -> Vec<Limit> {
         let held_against = match self.wanted {
             Wanted::ShareOf(limit, _) | Wanted::TimesOf(limit, _) => limit,
             Wanted::Rate(_) | Wanted::OfOnePair(_) => return Vec::new(),
         };
         let all = Limit::of(&self.load);
-        let wanted = |limit: &&Limit| **limit == held_against || **limit == Limit::CutPipe;
+        let wanted = |limit: &&Limit| **limit == held_against || limit.sends_alike();
         all.iter().filter(wanted).copied().collect()
     }
 }
@@ -204,10 +204,10 @@ impl Line {
         }
     }
 
-    /// As text, what sockets carry that have its packets, and which part of it was reached; nothing
-    /// where its packets are alike.
-    fn cut_alike(&self) -> String {
-        let values = self.row.limits.iter().find(|(limit, _)| *limit == Limit::CutPipe);
+    /// As text, what it is held against comes to where it sends as RoCE must, and the share of that
+    /// which was reached; nothing where that is the same.
+    fn sent_alike(&self) -> String {
+        let values = self.row.limits.iter().find(|(limit, _)| limit.sends_alike());
         let Some((limit, values)) = values else { return String::new() };
         let share = self.row.share(*limit, values).unwrap_or(f64::NAN);
         format!("{}: {share:.2}", limit.unit().show(median(values)))
@@ -242,7 +242,7 @@ impl Line {
         json!({
             "case": self.case.name, "load": self.case.load, "mtu": self.row.mtu,
             "measured": self.measured(), "against": self.against(), "wanted": self.wanted(),
-            "reached": reached, "is_enough": is_enough, "cut_alike": self.cut_alike(),
+            "reached": reached, "is_enough": is_enough, "sent_alike": self.sent_alike(),
             "rates": self.row.rates, "medians_us": self.row.medians,
             "bytes": bytes(self.case.load.size),
         })
@@ -253,7 +253,7 @@ fn write_text(lines: &[Line], out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
         "{:<32}{:>6}{:>13}{:>36}{:>13}{:>12}{:>9}{:>22}",
-        "case", "MTU", "measured", "against", "which is", "wanted", "reached", "of it, cut alike"
+        "case", "MTU", "measured", "against", "which is", "wanted", "reached", "of it, sent alike"
     )?;
     for line in lines {
         let (shown, reached, is_enough) = line.judged();
@@ -265,7 +265,7 @@ fn write_text(lines: &[Line], out: &mut impl Write) -> io::Result<()> {
             line.against(),
             line.wanted(),
             if is_enough { "yes" } else { "no" },
-            line.cut_alike(),
+            line.sent_alike(),
         )?;
     }
     Ok(())

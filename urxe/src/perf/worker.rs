@@ -20,6 +20,8 @@ const QUIET: Duration = Duration::from_millis(100);
 const NAP: Duration = Duration::from_millis(50);
 /// Polls in a row in vain, before the core is offered to others.
 const POLLS: u32 = 8;
+/// The same of an end that has more threads than processors: one of its own is waiting then.
+const POLLS_CROWDED: u32 = 1;
 /// Polls in a row in vain, between two looks whether it is time to give up.
 const LOOKS: u32 = 1024;
 /// Completions taken at a time.
@@ -86,10 +88,19 @@ pub(super) struct Worker<'a> {
     completions: Vec<WorkCompletion>,
     list: Vec<SendWr<'a>>,
     idle: u32,
+    /// Polls in a row in vain, before the core is offered to others.
+    polls: u32,
 }
 
 impl<'a> Worker<'a> {
-    pub(super) fn new(load: &'a Load, group: &'a Group, shared: &'a Shared, number: usize) -> Self {
+    /// The thread of this number; where the end `is_crowded`, it has more threads than processors.
+    pub(super) fn new(
+        load: &'a Load,
+        group: &'a Group,
+        shared: &'a Shared,
+        number: usize,
+        is_crowded: bool,
+    ) -> Self {
         let receives = if load.operation.takes_receive() { load.receives.into() } else { 0 };
         let lane = |pair| Lane { pair, posted: 0, done: 0, reposted: receives };
         // A list must find room while what was posted before it asks for no completion.
@@ -106,6 +117,7 @@ impl<'a> Worker<'a> {
             completions: Vec::with_capacity(BATCH),
             list: Vec::with_capacity(load.list as usize),
             idle: 0,
+            polls: if is_crowded { POLLS_CROWDED } else { POLLS },
         }
     }
 
@@ -215,7 +227,7 @@ impl<'a> Worker<'a> {
         self.idle = self.idle.wrapping_add(1);
         if self.group.channel.is_some() {
             self.sleep()?;
-        } else if self.idle.is_multiple_of(POLLS) {
+        } else if self.idle.is_multiple_of(self.polls) {
             // What serves the other end may be waiting for this very core.
             thread::yield_now();
         }
