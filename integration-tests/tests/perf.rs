@@ -159,7 +159,7 @@ fn limits_and_a_drawing() {
             };
             limits.iter().map(name).collect()
         };
-        assert_eq!((names(&rows[0]).len(), names(&rows[1]).len()), (3, 1), "{rows:?}");
+        assert_eq!((names(&rows[0]).len(), names(&rows[1]).len()), (4, 2), "{rows:?}");
         let value: Value = serde_json::from_str(&finished.stdout).unwrap();
         assert_eq!(value["machine"].as_array().unwrap().len(), 2);
         // The client does not know the server's namespace: as between two hosts.

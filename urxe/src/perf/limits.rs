@@ -118,10 +118,10 @@ impl Limit {
         match self {
             Self::BarePipe => "UDP, segmented, without iCRC",
             Self::IcrcPipe => "the bare pipe (UDP, iCRC, copies)",
-            Self::CutPipe => "the same, cut as these messages are",
+            Self::CutPipe => "the bare pipe, cut as these messages are",
             Self::Tcp => "TCP",
             Self::UdpPolling => "a UDP ping-pong, polling",
-            Self::UdpUnconnected => "the same, by unconnected sockets",
+            Self::UdpUnconnected => "a UDP ping-pong, unconnected sockets",
             Self::UdpBlocking => "a UDP ping-pong, blocking",
             Self::Memcpy => "memcpy",
             Self::Crc => "iCRC",
