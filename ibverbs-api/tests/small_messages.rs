@@ -94,6 +94,62 @@ fn acknowledgements_take_no_sends_of_their_own() {
 }
 
 #[test]
+fn messages_without_an_answer_are_acknowledged_at_once_after_an_exchange() {
+    let (one, two) = pair(&Setup::default());
+    let ends = [(&one, one.register(8)), (&two, two.register(8))];
+    let pass = |from: &(&End, MemoryRegion), to: &(&End, MemoryRegion)| {
+        to.0.recv(7, &[to.1.sge(0..8)]);
+        from.0.qp.post_send(&wr(1, SEND, SendFlags::SIGNALED, SendData::Inline(&[5; 8]))).unwrap();
+        while to.0.done().opcode != WcOpcode::Recv {}
+    };
+    for _ in 0..20 {
+        pass(&ends[0], &ends[1]);
+        pass(&ends[1], &ends[0]);
+        // Whatever the answer has left behind leaves with the second message that gets none.
+        let before = two.context.link_counters().sent;
+        (0..3).for_each(|_| pass(&ends[0], &ends[1]));
+        let sent = two.context.link_counters().sent - before;
+        assert!(sent > 0, "three messages are not acknowledged");
+    }
+}
+
+#[test]
+fn an_answer_leaves_no_acknowledgement_of_another_queue_pair_behind() {
+    let setup = Setup::default();
+    let (one, two) = pair(&setup);
+    let [third, fourth] = [&one, &two].map(|end| {
+        let mut init = QpInit::new(setup.qp_type, &end.cq, &end.cq);
+        init.caps = setup.caps;
+        end.pd.create_qp(init).unwrap()
+    });
+    connect(&setup, (&one.context, &third), (&two.context, &fourth));
+    let (ends, target) = ([(&one, one.register(8)), (&two, two.register(8))], two.register(8));
+    let data = SendData::Inline(&[5; 8]);
+    let write = SendOp::Write { remote: target.remote_addr(0), imm: None };
+    let mut longest = 0;
+    for _ in 0..20 {
+        third.post_send(&wr(99, write, SendFlags::SIGNALED, data)).unwrap();
+        let (mut is_done, mut rounds) = (false, 0);
+        while !is_done {
+            for ((from, _), (to, memory)) in [(&ends[0], &ends[1]), (&ends[1], &ends[0])] {
+                to.recv(7, &[memory.sge(0..8)]);
+                from.qp.post_send(&wr(1, SEND, SendFlags::SIGNALED, data)).unwrap();
+                loop {
+                    let completion = to.done();
+                    is_done |= completion.wr_id == 99;
+                    if completion.opcode == (WcOpcode::Recv {}) {
+                        break;
+                    }
+                }
+            }
+            rounds += 1;
+        }
+        longest = longest.max(rounds);
+    }
+    assert!(longest <= 2, "a WRITE is acknowledged after {longest} messages of others");
+}
+
+#[test]
 fn where_nobody_waits_for_acknowledgements_one_is_for_some_messages() {
     const ROUNDS: u64 = 20;
     let (one, two) = pair(&Setup::default());

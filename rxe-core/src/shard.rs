@@ -598,6 +598,11 @@ impl Shard {
             && ready.all(|&key| self.machines[key as usize].owes_acks_only())
     }
 
+    /// Whether one queue pair alone has something to send.
+    pub fn sends_for_one(&self) -> bool {
+        self.notes.is_empty() && self.ready.len() == 1
+    }
+
     /// Gives a queue pair that has something to send the next turn: before it goes, so that what it
     /// owes to its peer leaves.
     pub fn put_first(&mut self, qpn: Qpn) {

@@ -121,7 +121,8 @@ impl Held {
     /// Whether the acknowledgements that are all that is to be sent wait, after a poll in which
     /// `received` packets came and that found a completion.
     pub(super) fn holds_acks(&mut self, now: Instant, received: usize) -> bool {
-        let is_free = self.since.is_none() || self.behind.is_any();
+        // Of messages that get no answer, the second one sends what is owed.
+        let is_free = self.since.is_none() || self.behind.is_any() && !self.awaits_answer;
         let holds = is_free && (1..=FEW).contains(&received) && now >= self.from;
         if holds {
             self.behind.note_of_use();
@@ -312,6 +313,17 @@ mod tests {
         held.note_sent();
         assert!(held.holds_acks(at(100_001), 1));
         assert_eq!(held.leaves_acks(at(100_002), small(0), true), None);
+    }
+
+    #[test]
+    fn messages_that_get_no_answer_do_not_wait_for_what_was_left_behind() {
+        let mut held = Held::default();
+        assert!(held.holds_acks(at(1), 1));
+        held.note_left(at(2), at(1));
+        // The peer goes on alone, with a message every 5 us.
+        let mut messages = (1..1000).map(|message| at(2 + 5_000 * message));
+        let waiting = messages.by_ref().take_while(|now| held.holds_acks(*now, 1)).count();
+        assert_eq!(waiting, 1, "the next message sends them");
     }
 
     #[test]

@@ -713,7 +713,11 @@ impl Runner {
             let now = core.advance(Clock::now());
             let posted = core.shard.kick(now, qp.qpn());
             let is_polled = self.lease.is_polled(now);
-            let owed_since = core.held.leaves_acks(now, posted, is_polled);
+            // What is owed by another queue pair, somebody else may wait for.
+            let owed_since = match core.shard.sends_for_one() {
+                true => core.held.leaves_acks(now, posted, is_polled),
+                false => None,
+            };
             if !core.can_transmit() || !core.held.holds_post(now, posted, is_polled) {
                 match owed_since {
                     Some(since) => core.transmit_answer(now, since),
