@@ -12,8 +12,9 @@ const MOST: u32 = 16;
 /// How long none is left behind after one was in vain, for the first time, and at most.
 const FIRST_PAUSE_NANOS: u64 = 500_000;
 const LONGEST_PAUSE_NANOS: u64 = 1_000_000_000;
-/// So many times in a row show that what made a pause was an accident.
-const ENOUGH: u32 = 64;
+/// So many times in a row show that what made a pause was an accident: a try in vain takes as long as
+/// a hundred of use save, and programs that ask for one completion in a hundred messages are many.
+const ENOUGH: u32 = 512;
 
 /// Whether the peer gets an answer without the acknowledgement of what it answers.
 ///
