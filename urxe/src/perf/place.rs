@@ -97,7 +97,23 @@ impl Drop for Pinned {
 
 /// The processors of a side, of those that there are.
 fn processors(of: &CpuSet, side: Side, room: Room) -> CpuSet {
-    let there: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&number| of.is_set(number)).collect();
+    let mut there: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&number| of.is_set(number)).collect();
+    // Threads of one core go to one side: often they are as far from each other in number as can be.
+    there.sort_by_key(|&number| (core(number), number));
+    chosen(&there, side, room)
+}
+
+/// The first one of the processors that are threads of the same core as this one; itself where the
+/// system does not tell.
+fn core(number: usize) -> usize {
+    let path = format!("/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list");
+    let list = std::fs::read_to_string(path).unwrap_or_default();
+    let first: String = list.chars().take_while(char::is_ascii_digit).collect();
+    first.parse().unwrap_or(number)
+}
+
+/// Those of a side, of these in their order.
+fn chosen(there: &[usize], side: Side, room: Room) -> CpuSet {
     let count = match room {
         Room::One => 1,
         Room::Half => (there.len() / 2).max(1),
@@ -116,23 +132,26 @@ mod tests {
 
     #[test]
     fn the_first_and_the_last() {
-        let mut some = CpuSet::new();
-        [3, 5, 8, 9, 12].iter().for_each(|&number| some.set(number));
         for (side, room, wanted) in [
             (Side::Asking, Room::One, &[3][..]),
             (Side::Answering, Room::One, &[12]),
-            (Side::Asking, Room::Half, &[3, 5]),
-            (Side::Answering, Room::Half, &[9, 12]),
+            (Side::Asking, Room::Half, &[3, 9]),
+            (Side::Answering, Room::Half, &[8, 12]),
         ] {
-            let only = processors(&some, side, room);
+            let only = chosen(&[3, 9, 5, 8, 12], side, room);
             assert_eq!(only.count() as usize, wanted.len());
             assert!(wanted.iter().all(|&number| only.is_set(number)), "{side:?}, {room:?}");
         }
-        let mut one = CpuSet::new();
-        one.set(7);
         for side in [Side::Asking, Side::Answering] {
-            assert!(processors(&one, side, Room::Half).is_set(7), "{side:?}");
+            assert!(chosen(&[7], side, Room::Half).is_set(7), "{side:?}");
         }
+    }
+
+    #[test]
+    fn threads_of_a_core_are_told_by_the_first_of_them() {
+        assert!(core(0) == 0);
+        let none = CpuSet::MAX_CPU + 1;
+        assert_eq!(core(none), none, "the system does not know it");
     }
 
     #[test]
