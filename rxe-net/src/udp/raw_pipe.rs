@@ -438,8 +438,15 @@ mod tests {
         let message = PipeMessage { segments: 64, first: 1056, last: 700 };
         let pipe =
             RawPipe { message: Some(message), work: PipeWork::Icrc, ..pipe("127.0.0.1", 1040) };
-        let report = pipe.run().expect("a run");
-        assert!(report.received_bytes > 0 && report.received_bytes <= report.sent_bytes);
+        // Were a first packet taken to be as long as the others, its send would not count: a
+        // thirtieth of all bytes. Something may be lost on a busy machine, but not in each run.
+        let mut best = 0.0;
+        for _ in 0..20 {
+            let report = pipe.run().expect("a run");
+            assert!(report.received_bytes > 0 && report.received_bytes <= report.sent_bytes);
+            best = f64::max(best, report.received_bytes as f64 / report.sent_bytes as f64);
+        }
+        assert!(best > 0.98, "{best} arrived at best");
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Allowed {
     /// Whether so many threads of an end are more than its half of the processors.
     pub(super) fn is_crowded_by(&self, threads: u32) -> bool {
         let there = self.0.as_ref().map_or(1, |allowed| allowed.count());
-        threads > (there / 2).max(1)
+        threads as usize > half(there as usize)
     }
 
     /// Gives the calling thread those of a side. Where that fails, it says so in the log, and the
@@ -99,7 +99,7 @@ impl Drop for Pinned {
 fn processors(of: &CpuSet, side: Side, room: Room) -> CpuSet {
     let mut there: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&number| of.is_set(number)).collect();
     // Threads of one core go to one side: often they are as far from each other in number as can be.
-    there.sort_by_key(|&number| (core(number), number));
+    there.sort_by_cached_key(|&number| (core(number), number));
     chosen(&there, side, room)
 }
 
@@ -112,11 +112,16 @@ fn core(number: usize) -> usize {
     first.parse().unwrap_or(number)
 }
 
+/// How many of so many processors an end has.
+fn half(of: usize) -> usize {
+    (of / 2).max(1)
+}
+
 /// Those of a side, of these in their order.
 fn chosen(there: &[usize], side: Side, room: Room) -> CpuSet {
     let count = match room {
         Room::One => 1,
-        Room::Half => (there.len() / 2).max(1),
+        Room::Half => half(there.len()),
     };
     let mut only = CpuSet::new();
     match side {
