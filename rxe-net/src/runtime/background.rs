@@ -62,6 +62,7 @@ fn run(runner: &Runner) {
             } else {
                 runner.lease.note_unneeded(now);
             }
+            runner.sleeper.put_away();
             runner.send_late(now);
             runner.serve_sleeper(now, end);
             runner.sleeper.set_lease(end, now);

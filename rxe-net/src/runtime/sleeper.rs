@@ -76,7 +76,7 @@ pub(super) struct Sleeper {
     /// Fires when it is time to see whether somebody still polls.
     lease: OwnedFd,
     waker: EventFd,
-    sockets: Mutex<Vec<Arc<OwnedFd>>>,
+    sockets: Mutex<Watched>,
     /// A socket has fired, and stays silent until it is armed again.
     disarmed: AtomicBool,
     /// When the timer fires; changed only under the lock of the shard.
@@ -87,12 +87,21 @@ pub(super) struct Sleeper {
 
 impl fmt::Debug for Sleeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sleeper").field("sockets", &self.sockets.lock().len()).finish()
+        f.debug_struct("Sleeper").field("sockets", &self.sockets.lock().all.len()).finish()
     }
 }
 
+/// The sockets of an epoll set.
+#[derive(Default)]
+struct Watched {
+    all: Vec<Arc<OwnedFd>>,
+    /// They are out of the set until they are armed: somebody polls.
+    are_away: bool,
+}
+
 /// Sockets sleep one event long: while somebody polls, they stay disarmed, since a sleeper in
-/// epoll costs each packet a wake-up.
+/// epoll costs each packet a wake-up. Who goes on polling has them put out of the set
+/// ([`Sleeper::put_away`]), since a disarmed one is called for each packet all the same.
 const SOCKET: EventFlags = EventFlags::IN.union(EventFlags::ONESHOT);
 
 /// What an event of the epoll set is about.
@@ -118,34 +127,39 @@ impl Sleeper {
         Ok(Self { _tracked, epoll, timer, lease, waker, sockets, disarmed, armed, lease_end })
     }
 
-    /// Adds a socket, armed.
+    /// Adds a socket, armed, or as the others are while they are away.
     pub(super) fn watch(&self, socket: Arc<OwnedFd>) -> io::Result<()> {
-        epoll::add(&self.epoll, &socket, EventData::new_u64(SOCKETS), SOCKET)?;
-        self.sockets.lock().push(socket);
+        let mut sockets = self.sockets.lock();
+        if !sockets.are_away {
+            self.add(&socket)?;
+        }
+        sockets.all.push(socket);
         Ok(())
     }
 
     /// The sockets, for a thread that sleeps on them by itself; false if there are none or too many.
     pub(super) fn sockets(&self, to: &mut Sockets) -> bool {
-        to.fill(&self.sockets.lock())
+        to.fill(&self.sockets.lock().all)
     }
 
     /// Lets go of a socket; does nothing for one that is not watched.
     pub(super) fn forget(&self, socket: &Arc<OwnedFd>) {
         let mut sockets = self.sockets.lock();
-        let Some(index) = sockets.iter().position(|known| Arc::ptr_eq(known, socket)) else {
+        let Some(index) = sockets.all.iter().position(|known| Arc::ptr_eq(known, socket)) else {
             return;
         };
-        if let Err(error) = epoll::delete(&self.epoll, sockets.swap_remove(index)) {
-            tracing::error!(target: "rxe::net", %error, "cannot let go of a socket");
+        let socket = sockets.all.swap_remove(index);
+        if !sockets.are_away {
+            self.delete(&socket);
         }
     }
 
     /// Lets go of all sockets: one that is kept would go on receiving for nobody.
     pub(super) fn forget_sockets(&self) {
-        for socket in self.sockets.lock().drain(..) {
-            if let Err(error) = epoll::delete(&self.epoll, &socket) {
-                tracing::error!(target: "rxe::net", %error, "cannot let go of a socket");
+        let Watched { all, are_away } = &mut *self.sockets.lock();
+        for socket in all.drain(..) {
+            if !*are_away {
+                self.delete(&socket);
             }
         }
     }
@@ -156,12 +170,41 @@ impl Sleeper {
         if !self.disarmed.swap(false, Ordering::SeqCst) {
             return;
         }
-        for socket in &*self.sockets.lock() {
-            if let Err(error) =
-                epoll::modify(&self.epoll, socket, EventData::new_u64(SOCKETS), SOCKET)
-            {
+        let Watched { all, are_away } = &mut *self.sockets.lock();
+        let were_away = std::mem::take(are_away);
+        for socket in all {
+            let armed = match were_away {
+                true => self.add(socket),
+                false => epoll::modify(&self.epoll, socket, EventData::new_u64(SOCKETS), SOCKET),
+            };
+            if let Err(error) = armed {
                 tracing::error!(target: "rxe::net", %error, "cannot wait for a socket");
             }
+        }
+    }
+
+    /// Takes sockets out of the set that have fired, until they are armed: somebody polls, and goes
+    /// on doing so. In the background thread.
+    pub(super) fn put_away(&self) {
+        if !self.disarmed.load(Ordering::Relaxed) {
+            return;
+        }
+        let Watched { all, are_away } = &mut *self.sockets.lock();
+        // Whoever has begun to arm them meanwhile goes on when the lock is free.
+        if *are_away || !self.disarmed.load(Ordering::SeqCst) {
+            return;
+        }
+        *are_away = true;
+        all.iter().for_each(|socket| self.delete(socket));
+    }
+
+    fn add(&self, socket: &OwnedFd) -> rustix::io::Result<()> {
+        epoll::add(&self.epoll, socket, EventData::new_u64(SOCKETS), SOCKET)
+    }
+
+    fn delete(&self, socket: &OwnedFd) {
+        if let Err(error) = epoll::delete(&self.epoll, socket) {
+            tracing::error!(target: "rxe::net", %error, "cannot let go of a socket");
         }
     }
 
