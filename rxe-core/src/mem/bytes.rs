@@ -84,7 +84,7 @@ impl Bytes<'_> {
     /// Copies bytes from `offset` on out to behind the first [`SUMMED_HEADER`] bytes of `packet`.
     ///
     /// It gives the CRC register after all bytes of `packet`, from a register of zero and without
-    /// inversion; `None` where the processor, the memory or the length is not fit for that.
+    /// inversion; `None` where the processor or the length is not fit for that.
     ///
     /// # Errors
     ///
@@ -99,11 +99,11 @@ impl Bytes<'_> {
             return Err(Fault::Outside { offset, len: packet.len(), size: self.size });
         };
         #[cfg(all(target_arch = "x86_64", not(miri), not(rxe_strict_mem)))]
-        if !self.can_fault && raw::can_sum(to.len()) {
-            let from = self.locate(offset, to.len())?;
-            // SAFETY: `from` is valid for `to.len()` bytes by the check and the backing's contract,
-            // it cannot fault, and the length has been asked for.
-            return Ok(Some(unsafe { raw::load_summed(header, from, to) }));
+        if raw::can_sum(to.len()) {
+            let (from, len) = (self.locate(offset, to.len())?, to.len());
+            // SAFETY: as in `read`, and the length has been asked for.
+            let sum = unsafe { raw::load_summed(header, from, to) };
+            return sum.map(Some).map_err(|Unmapped| unmapped(from, len));
         }
         let _ = header;
         self.read(offset, to).map(|()| None)

@@ -8,7 +8,7 @@
 //! | `atomic` | elsewhere, and with `--cfg rxe_strict_mem`: memory of our own | |
 //! | `by_kernel` | there too: memory of somebody else | the kernel copies, and says so |
 //!
-//! Beside them, `summed` sums what it copies, on x86-64 and where nothing goes away.
+//! Beside them, `summed` sums what it copies, on x86-64.
 //!
 //! Under Miri, which has no kernel to ask, `atomic` does it for all memory.
 

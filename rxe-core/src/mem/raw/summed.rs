@@ -8,14 +8,15 @@
 //! The CRC is that of Ethernet, reflected, by carry-less multiplication (V. Gopal et al., "Fast CRC
 //! Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009): a block far from
 //! the end is folded into one nearer to it, since multiplying it by a power of x modulo the
-//! polynomial leaves the remainder as it is.
+//! polynomial leaves the remainder as it is. The loop is among the accesses whose faults are caught.
 
 #![allow(unsafe_code)]
 
-use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::super::bytes::SUMMED_HEADER as HEADER;
+use super::Unmapped;
+use super::caught;
 
 /// Bytes that a round of the loop takes.
 const STEP: usize = 256;
@@ -62,18 +63,18 @@ fn is_supported() -> bool {
         && is_x86_feature_detected!("pclmulqdq")
 }
 
-/// Copies `to.len()` bytes, and gives the register after `header` and these.
+/// Copies `to.len()` bytes, and gives the register after `header` and these; after a fault `to` has
+/// some of them.
 ///
 /// # Safety
 ///
-/// `from` must be readable for `to.len()` bytes and cannot fault; others may write to them at the
-/// same time. [`can_sum`] must have allowed the length.
+/// As for [`caught::load`]. [`can_sum`] must have allowed the length.
 #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq")]
 pub(in super::super) unsafe fn load_summed(
     header: &[u8; HEADER],
     from: *const u8,
     to: &mut [u8],
-) -> u32 {
+) -> Result<u32, Unmapped> {
     // The header counts as the end of a block of 16 bytes before the first one. It has just been
     // written in two words; put together otherwise than by shifts, it would have to wait for them.
     let [a, b, c, d, e, f, g, h, i, j, k, l] = *header;
@@ -81,50 +82,15 @@ pub(in super::super) unsafe fn load_summed(
     let second = u32::from_le_bytes([i, j, k, l]);
     let (low, high) = (first << 32, first >> 32 | u64::from(second) << 32);
     let block = _mm_set_epi64x(high as i64, low as i64);
-    let by_128 = _mm_set_epi64x(BY_128[1], BY_128[0]);
-    let before = _mm512_zextsi128_si512(fold(block, by_128));
+    let before = fold(block, _mm_set_epi64x(BY_128[1], BY_128[0]));
 
     let (by_512, by_2048) = (broadcast(BY_512), broadcast(BY_2048));
-    let to_ptr = to.as_mut_ptr();
-    // SAFETY: the caller vouches for `from`; all offsets are below `to.len()`, of which a whole
-    // step is left in each round.
-    let take = |at: usize| unsafe { copy_line(from.wrapping_add(at), to_ptr.wrapping_add(at)) };
-    let mut a = _mm512_xor_si512(take(0), before);
-    let (mut b, mut c, mut d) = (take(64), take(128), take(192));
-    for at in (STEP..to.len()).step_by(STEP) {
-        a = fold_into(a, by_2048, take(at));
-        b = fold_into(b, by_2048, take(at + 64));
-        c = fold_into(c, by_2048, take(at + 128));
-        d = fold_into(d, by_2048, take(at + 192));
-    }
+    // SAFETY: the caller vouches for `from`, and has asked for the length and the processor.
+    let lines = unsafe { caught::load_summed(from, to, _mm512_zextsi128_si512(before), by_2048) };
+    let [a, mut b, mut c, d] = lines?;
     b = fold_into(a, by_512, b);
     c = fold_into(b, by_512, c);
-    remainder(combine(fold_into(c, by_512, d)))
-}
-
-/// Copies 64 bytes, and gives them.
-///
-/// # Safety
-///
-/// `from` must be readable and `to` writable for 64 bytes, and they must not overlap.
-#[inline]
-#[target_feature(enable = "avx512f")]
-unsafe fn copy_line(from: *const u8, to: *mut u8) -> __m512i {
-    let line;
-    // SAFETY: reads and writes 64 bytes, for which the caller vouches. To the compiler the
-    // block is opaque: no assumption about the racing bytes is made. A prefetch never faults.
-    unsafe {
-        asm!(
-            "prefetcht0 [{from} + 512]",
-            "vmovdqu64 {line}, [{from}]",
-            "vmovdqu64 [{to}], {line}",
-            from = in(reg) from,
-            to = in(reg) to,
-            line = out(zmm_reg) line,
-            options(nostack, preserves_flags),
-        );
-    }
-    line
+    Ok(remainder(combine(fold_into(c, by_512, d))))
 }
 
 #[inline]
