@@ -44,10 +44,9 @@ impl Allowed {
         Self(sched_getaffinity(None))
     }
 
-    /// Whether so many threads of an end are more than its half of the processors.
-    pub(super) fn is_crowded_by(&self, threads: u32) -> bool {
-        let there = self.0.as_ref().map_or(1, |allowed| allowed.count());
-        threads as usize > half(there as usize)
+    /// How many processors an end has: [`Room::Half`].
+    pub(super) fn of_an_end(&self) -> u32 {
+        half(self.0.as_ref().map_or(1, |allowed| allowed.count()))
     }
 
     /// Gives the calling thread those of a side. Where that fails, it says so in the log, and the
@@ -113,7 +112,7 @@ fn core(number: usize) -> usize {
 }
 
 /// How many of so many processors an end has.
-fn half(of: usize) -> usize {
+fn half(of: u32) -> u32 {
     (of / 2).max(1)
 }
 
@@ -121,7 +120,7 @@ fn half(of: usize) -> usize {
 fn chosen(there: &[usize], side: Side, room: Room) -> CpuSet {
     let count = match room {
         Room::One => 1,
-        Room::Half => half(there.len()),
+        Room::Half => half(there.len() as u32) as usize,
     };
     let mut only = CpuSet::new();
     match side {
@@ -168,10 +167,11 @@ mod tests {
                 allowed.pin(Side::Answering, Room::Half).stay();
                 sched_getaffinity(None).expect("a mask")
             });
+            assert_eq!(allowed.of_an_end(), (allowed.0.as_ref().expect("a mask").count() / 2).max(1));
             let all = allowed.0.expect("a mask");
-            let half = (all.count() / 2).max(1);
-            assert!(allowed.is_crowded_by(half + 1) && !allowed.is_crowded_by(half));
-            assert!(other.join().expect("joins") == processors(&all, Side::Answering, Room::Half));
+            let other = other.join().expect("joins");
+            assert!(other == processors(&all, Side::Answering, Room::Half));
+            assert_eq!(other.count(), (all.count() / 2).max(1));
         });
     }
 

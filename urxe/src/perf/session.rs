@@ -46,15 +46,22 @@ impl Host {
         Ok(Self { device, options: OpenOptions::from_env()?, port, wanted, opened: None })
     }
 
-    /// Opens it, with a shard for each thread.
-    fn open(&mut self, threads: u32) -> Result<(Context, GidEntry), PerfError> {
+    /// Opens it, with a shard for each thread, as far as each has a processor.
+    ///
+    /// A thread moves what is of its own shard alone. Of two that share a processor one waits, and
+    /// so would what has come for it.
+    fn open_for(&mut self, threads: u32) -> Result<(Context, GidEntry), PerfError> {
+        self.open(threads.min(Allowed::here().of_an_end()))
+    }
+
+    fn open(&mut self, shards: u32) -> Result<(Context, GidEntry), PerfError> {
         if let Some((context, gid)) = &self.opened
-            && self.options.shards == threads as usize
+            && self.options.shards == shards as usize
         {
             return Ok((context.clone(), *gid));
         }
         self.opened = None;
-        self.options.shards = threads as usize;
+        self.options.shards = shards as usize;
         let context = self.device.open_with(self.options.clone())?;
         let gid = port::choose_gid(&context, self.port, self.wanted)?;
         self.opened = Some((context.clone(), gid));
@@ -158,7 +165,7 @@ fn play(
     mtu: Mtu,
     is_client: bool,
 ) -> Result<Measured, PerfError> {
-    let (context, gid) = host.open(load.threads)?;
+    let (context, gid) = host.open_for(load.threads)?;
     if load.service.head() > 0 {
         port::check_datagram(&context, host.port, load.size)?;
     } else {
@@ -241,7 +248,7 @@ fn together(
     // Where nothing completes, the device does the work alone, if it is to.
     let is_served = !load.is_peer_idle && !load.has_events;
     let has_threads = is_active || load.operation.takes_receive() || is_served;
-    let is_crowded = Allowed::here().is_crowded_by(load.threads);
+    let is_crowded = load.threads > Allowed::here().of_an_end();
     let (finished, heard) = mpsc::channel();
     thread::scope(|scope| {
         let threads: Vec<_> = match has_threads {
