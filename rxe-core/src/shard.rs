@@ -1,6 +1,7 @@
 //! A shard: queue pairs, their timers and what they have to send, run by one thread at a time.
 
 mod stalled;
+mod turns;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -19,14 +20,17 @@ use crate::packet_run::PacketRun;
 use crate::path::{Path, Transmit, TransmitRun, Unreachable};
 use crate::qp::machine::{Machine, ShardContext};
 use crate::qp::requester::Emit;
+use crate::qp::responder::packets_of;
 use crate::qp::run::RunBuf;
 use crate::qp::{ALL_PORTS, GSI_QPN, QpAttr, QpAttrMask, QpInit, QpState, QpType, QueuePair};
 use crate::rng::PublicRng;
 use crate::time::Instant;
 use crate::timer::{DeadlineIndex, Timer};
-use crate::window::{Load, Windows, packet_cost};
+use crate::window::{Load, Windows, full_send, packet_cost};
+use turns::Turns;
 
-const TURN: u32 = Shard::TURN;
+/// Queue pairs that are looked at for one whose next packet fits the send of another.
+const KNOWN: usize = 8;
 /// Questions and answers of flow control that wait to be sent; more are dropped, and asked again.
 const MAX_NOTES: usize = 256;
 
@@ -64,9 +68,8 @@ pub struct Shard {
     woken: Vec<u32>,
     /// Room for the members of a multicast group, kept so that no packet allocates it.
     members: Vec<Qpn>,
-    ready: VecDeque<u32>,
-    /// Packets that the first of `ready` may still send in its turn.
-    turn: u32,
+    /// The queue pairs that have something to send.
+    ready: Turns,
     deadlines: DeadlineIndex,
     /// Completion queues with an event that lags, and when it comes.
     periods: BTreeMap<(Instant, CqId), Arc<CompletionQueue>>,
@@ -117,8 +120,7 @@ impl Shard {
             notes: VecDeque::new(),
             woken: Vec::new(),
             members: Vec::new(),
-            ready: VecDeque::new(),
-            turn: TURN,
+            ready: Turns::default(),
             deadlines: DeadlineIndex::default(),
             periods: BTreeMap::new(),
             now: Instant::ZERO,
@@ -242,10 +244,7 @@ impl Shard {
         machine.disconnect(&mut cx);
         cx.device.memory().forget_qp(qpn);
         if machine.is_ready {
-            if self.ready.front() == Some(&key) {
-                self.turn = TURN;
-            }
-            self.ready.retain(|&ready| ready != key);
+            self.ready.remove(key);
         }
         if let Some(window) = window {
             self.wake_waiting(window);
@@ -592,10 +591,10 @@ impl Shard {
     pub fn owes_acks_only(&self) -> bool {
         /// More are looked at by nobody: then there is enough for a send of its own.
         const FEW: usize = 2;
-        let mut ready = self.ready.iter();
+        let mut ready = self.ready.keys();
         self.notes.is_empty()
-            && (1..=FEW).contains(&ready.len())
-            && ready.all(|&key| self.machines[key as usize].owes_acks_only())
+            && (1..=FEW).contains(&self.ready.len())
+            && ready.all(|key| self.machines[key as usize].owes_acks_only())
     }
 
     /// Whether one queue pair alone has something to send.
@@ -607,23 +606,20 @@ impl Shard {
     /// owes to its peer leaves.
     pub fn put_first(&mut self, qpn: Qpn) {
         let Some(key) = self.find(qpn) else { return };
-        if !self.machines[key as usize].is_ready || self.ready.front() == Some(&key) {
-            return;
+        if self.machines[key as usize].is_ready {
+            self.ready.put_first(key);
         }
-        self.ready.retain(|&ready| ready != key);
-        self.ready.push_front(key);
-        self.turn = TURN;
     }
 
     /// Packets after which every queue pair that has something to send now has had two turns: one
     /// for its requests and one for its replies, so that what it owes to its peer has left.
     pub fn packets_until_served(&self) -> usize {
-        self.notes.len() + 2 * TURN as usize * self.ready.len()
+        self.notes.len() + 2 * Self::TURN as usize * self.ready.len()
     }
 
     /// Packets after which the queue pair that is first ([`Self::put_first`]) has had its turn.
     pub fn packets_until_first_served(&self) -> usize {
-        self.notes.len() + TURN as usize
+        self.notes.len() + Self::TURN as usize
     }
 
     /// Writes the next packet to send into `buf`; `None` when there is none.
@@ -662,17 +658,21 @@ impl Shard {
             // Nothing may be sent before an answer: the question is in the queue now.
             return self.write_note(buf);
         };
-        // Where nobody waits for a turn, its end need not cut a run.
-        let turn = if self.ready.len() > 1 { self.turn } else { TURN };
-        let mut run = RunBuf::new(buf, gap, max.min(turn).max(1), first.len);
+        let max = max.min(self.ready.left()).max(1);
+        let mut run = RunBuf::new(buf, gap, max, first.len);
+        let guest = if is_own { self.find_guest(key, &first) } else { None };
         let (mut cx, machines) = self.split(key);
-        if is_own && run.room_for(0) > 0 {
+        if is_own && guest.is_none() && run.room_for(0) > 0 {
             machines[key as usize].continue_run(&mut cx, &mut run);
         }
         let (count, last_len, summed) = (run.count(), run.last_len(), run.summed());
         cx.counters.add(Counter::sent_pkts, count.into());
         self.cover(key);
-        self.take_turn(key, count);
+        if !self.take_turn(key, count)
+            && let Some(guest) = guest
+        {
+            self.ready.invite(guest);
+        }
         Some(TransmitRun { first, count, last_len, summed })
     }
 
@@ -680,7 +680,7 @@ impl Shard {
     /// its queue pair, as CNPs have not.
     fn next_packet(&mut self, buf: &mut [u8]) -> Option<(u32, Transmit, bool)> {
         loop {
-            let key = *self.ready.front()?;
+            let key = self.ready.current()?;
             if !self.is_given_credit(key) {
                 self.cover(key);
                 self.end_turn();
@@ -706,7 +706,7 @@ impl Shard {
             match (emit, window) {
                 (Emit::NoRoom(need), Some(window)) => {
                     // Who has sent in this turn goes behind those who have not.
-                    let is_last = self.turn < TURN;
+                    let is_last = self.ready.has_sent();
                     self.end_turn();
                     self.wait_for_room(key, window, need, is_last);
                 }
@@ -727,7 +727,7 @@ impl Shard {
         let machine = &mut self.machines[key as usize];
         let Some((path, dest_qpn)) = machine.unanswered_target() else { return true };
         let peer = (path.destination, dest_qpn.slot());
-        let has_sent = self.turn < TURN;
+        let has_sent = self.ready.has_sent();
         let asker = Asker { key, list: &mut machine.credit_list, has_sent };
         let Credit::Until(at) = self.credits.ask(self.now, peer, asker) else { return true };
         machine.timers.set(Timer::Pace, at);
@@ -753,20 +753,68 @@ impl Shard {
         }
     }
 
-    /// Counts packets of the turn, and passes the turn on when it is over.
-    fn take_turn(&mut self, key: u32, count: u32) {
-        self.turn = self.turn.saturating_sub(count);
-        if self.turn == 0 {
-            self.turn = TURN;
-            self.machines[key as usize].requests_first ^= true;
-            self.ready.rotate_left(1);
+    /// Counts packets of the turn, and passes the turn on when it is over. Returns whether it is.
+    fn take_turn(&mut self, key: u32, count: u32) -> bool {
+        let is_over = self.ready.take(count);
+        self.machines[key as usize].requests_first ^= is_over;
+        if !is_over && self.pauses(key) {
+            self.ready.pause();
         }
+        is_over
     }
 
-    /// Takes the first queue pair off the ready list.
+    /// Whether others go on before the next message of a queue pair, which begins a send anyway: so
+    /// that its first packet can leave with those of the others ([`Self::find_guest`]).
+    fn pauses(&self, key: u32) -> bool {
+        self.machines[key as usize].begins_long_write() && self.write_alike(key)
+    }
+
+    /// Finds a queue pair whose next packet can leave in one send with this one, while the next one
+    /// of its own queue pair cannot: the first packet of a WRITE is longer than all others.
+    ///
+    /// Of several queue pairs that write, the first packets leave together, which saves each of
+    /// them a send: of as many as the window has room for, so that what is behind them makes full
+    /// sends; and of three at least, where that is one packet more than such a send holds.
+    fn find_guest(&self, key: u32, first: &Transmit) -> Option<usize> {
+        let machine = &self.machines[key as usize];
+        if !machine.has_begun_long_write(first.len) || !self.write_alike(key) {
+            return None;
+        }
+        let (mtu, guests) = (machine.attr.path_mtu.bytes(), self.ready.guests());
+        let (full, packets) = (full_send(mtu), packets_of(machine.long_write()?, mtu));
+        let are_few = packets > full && guests == 0 && self.ready.len() < 3;
+        let window = self.windows.get(machine.connection?.window)?;
+        let together = Load::of(packets.min(full) * (guests + 2), packet_cost(mtu as u32));
+        if are_few || !window.fits(together) {
+            return None;
+        }
+        self.ready.find_guest(KNOWN, |other| {
+            let machine = &self.machines[other as usize];
+            let is_alike = |(path, dest_qpn): (Path, Qpn)| {
+                path == first.path && dest_qpn.slot() == first.dest_qpn.slot()
+            };
+            machine.begins_long_write() && machine.route().is_some_and(is_alike)
+        })
+    }
+
+    /// Whether a queue pair and the next ones behind it write messages of one length and several
+    /// packets, which are no more than fill two sends: others have many sends anyway.
+    ///
+    /// Were they not all about the same, who sends short messages would have less of the window than
+    /// who sends long ones, as it pauses more often.
+    fn write_alike(&self, key: u32) -> bool {
+        let machine = &self.machines[key as usize];
+        let (len, mtu) = (machine.long_write(), machine.attr.path_mtu.bytes());
+        len.is_some_and(|len| packets_of(len, mtu) <= 2 * full_send(mtu))
+            && self
+                .ready
+                .others(KNOWN)
+                .all(|other| self.machines[other as usize].long_write() == len)
+    }
+
+    /// Takes the queue pair whose turn it is off the ready list.
     fn end_turn(&mut self) {
-        self.turn = TURN;
-        if let Some(key) = self.ready.pop_front() {
+        if let Some(key) = self.ready.end_current() {
             self.machines[key as usize].is_ready = false;
         }
     }
@@ -847,7 +895,7 @@ impl Shard {
     fn make_ready(&mut self, key: u32) {
         let machine = &mut self.machines[key as usize];
         if !std::mem::replace(&mut machine.is_ready, true) {
-            self.ready.push_back(key);
+            self.ready.push(key);
         }
     }
 

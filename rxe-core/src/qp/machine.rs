@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use gid_table::{Gid, GidType};
+use rxe_wire::hdr::{Bth, Reth};
 use rxe_wire::{Operation, Packet, Position, Qpn, RnrTimer};
 
 use super::attr::{QpAttr, QpState};
@@ -26,6 +27,7 @@ use crate::time::{Instant, ack_timeout_nanos};
 use crate::timer::{Timer, TimerTable};
 use crate::wc::WcStatus;
 use crate::window::{Load, PeerWindow, Windows};
+use crate::wq::send::SendOp;
 
 /// Packets of READ responses that may leave what they call for to a later one.
 const APPLIED_LATER: u64 = 15;
@@ -154,6 +156,33 @@ impl Machine {
 
     pub(crate) fn has_requests_to_send(&self) -> bool {
         self.send.wqes.len() > self.send.cursor.index || self.send.gaps().due().is_some()
+    }
+
+    /// Whether the next packet is the first one of a WRITE of several.
+    pub(crate) fn begins_long_write(&self) -> bool {
+        self.send.cursor.packet == 0
+            && self.long_write().is_some()
+            && !self.needs_no_room()
+            && self.send.gaps().due().is_none()
+    }
+
+    /// Whether a packet of this length, which has just been built, is the first one of a WRITE of
+    /// several.
+    pub(crate) fn has_begun_long_write(&self, len: usize) -> bool {
+        self.send.cursor.packet == 1
+            && self.long_write().is_some()
+            && len >= Bth::LEN + Reth::LEN + self.attr.path_mtu.bytes()
+    }
+
+    /// The length of the message that is to be sent next, or further, if it is a WRITE of several
+    /// packets, which go as fast as they can.
+    pub(crate) fn long_write(&self) -> Option<u32> {
+        let wqe = self.send.wqes.get(self.send.cursor.index)?;
+        let is_long = matches!(wqe.op, SendOp::Write { .. })
+            && wqe.length as usize > self.attr.path_mtu.bytes()
+            && self.qp.qp_type().is_reliable()
+            && self.limiter.is_none();
+        is_long.then_some(wqe.length)
     }
 
     /// Whether an acknowledgement goes behind the request that is to be sent: when that is the only
