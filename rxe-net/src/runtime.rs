@@ -11,6 +11,7 @@ mod clock;
 mod groups;
 mod held;
 mod lease;
+mod lookout;
 mod open;
 mod outbox;
 mod pressure;

@@ -181,7 +181,8 @@ impl Held {
         self.since.map(|since| since.plus_nanos(nanos))
     }
 
-    /// When the background thread sends it at the latest; `None` when nothing waits.
+    /// When it has waited too long, so that the background thread sends it; `None` when nothing
+    /// waits.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let nanos = if self.awaits_sleeper { LATEST_FOR_EVENT_NANOS } else { LATEST_NANOS };
         self.since.map(|since| since.plus_nanos(nanos))

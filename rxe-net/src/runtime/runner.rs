@@ -31,6 +31,7 @@ use super::clock::Clock;
 use super::groups::GroupPost;
 use super::held::{Held, LATEST_FOR_EVENT_NANOS};
 use super::lease::Lease;
+use super::lookout::Lookout;
 use super::open::{OpenLink, OpenLinkError};
 use super::outbox::{Outbox, Until};
 use super::pressure::PATIENCE_NANOS;
@@ -127,6 +128,8 @@ pub struct Runner {
     opener: Arc<dyn OpenLink>,
     /// Whether somebody polls, and has the sockets for itself.
     pub(super) lease: Lease,
+    /// When the background thread looks after what that has left waiting.
+    lookout: Lookout,
     /// Who sleeps on events, and runs the shard.
     watch: Watch,
     /// A link has no descriptor to sleep on: it wakes the background thread alone.
@@ -455,6 +458,7 @@ impl Runner {
             sleeper: Sleeper::new()?,
             opener,
             lease: Lease::default(),
+            lookout: Lookout::default(),
             watch: Watch::default(),
             has_silent_link: AtomicBool::new(false),
             held_until: AtomicU64::new(0),
@@ -793,19 +797,21 @@ impl Runner {
     /// it polls these days. In the background thread.
     pub(super) fn send_late(&self, now: Instant) {
         if self.held_until.load(Ordering::Relaxed) == 0 {
-            return;
+            return self.lookout.note_in_time();
         }
         let Some(mut core) = self.core.try_lock() else { return };
         let now = core.advance(now);
         match core.held.deadline() {
             Some(at) if at <= now => {
                 core.held.note_late(now);
+                self.lookout.note_late();
                 core.transmit(now);
                 self.release(core, now);
             }
             later => {
+                self.lookout.note_in_time();
                 // The other timers are the program's while it polls.
-                self.sleeper.wake_by(later, now);
+                self.sleeper.wake_by(self.lookout.at(later), now);
                 drop(core);
                 self.serve_left_work();
             }
@@ -988,7 +994,7 @@ impl Runner {
         if self.lease.end(now).is_some() && self.sleeper.has_lease() {
             // Who polls sees to the timers itself, and the background thread looks at the end of the
             // lease: a timer would wake that for nothing, and be set anew.
-            self.sleeper.wake_by(core.held.deadline(), now);
+            self.sleeper.wake_by(self.lookout.at(core.held.deadline()), now);
             return;
         }
         let deadline = core.deadline();
