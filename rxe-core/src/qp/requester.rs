@@ -305,7 +305,7 @@ impl Requester {
         let last = started.packets - 1;
         let asking = self.plan_asking(cx, queue, &started, first, count);
         let (opcode, ..) = data_headers(wqe, Position::Middle);
-        let mut middle = header(cx, opcode, started.first_psn, 0, false, false);
+        let middle = header(cx, opcode, started.first_psn, 0, false, false).mould();
         let (mut built, mut asked) = (0, None);
         while built < count {
             let packet = first + built;
@@ -323,11 +323,11 @@ impl Requester {
                 let Ok(len) = written else { break };
                 out.push(len);
             } else {
-                (middle.psn, middle.ack_req) = (psn, ack_req);
-                let Some((len, sum)) = write_middle(&middle, wqe.srqn, cx.mtu, buf, &span, skip)
-                else {
-                    break;
+                let written = match middle.write(psn, ack_req, buf) {
+                    Ok(()) => write_middle(wqe.srqn, cx.mtu, buf, &span, skip),
+                    Err(_) => None,
                 };
+                let Some((len, sum)) = written else { break };
                 match sum {
                     Some(sum) => out.push_summed(len, sum),
                     None => out.push(len),
@@ -653,23 +653,25 @@ fn write_data(
     Ok(end + pad)
 }
 
-/// Writes a packet with a full payload, from `skip` of `span` on, and no header of a message's ends.
+/// Writes what follows the BTH of a packet with a full payload, from `skip` of `span` on, and no
+/// header of a message's ends.
 ///
-/// It gives its length, and its sum where that is known; `None` when it cannot be built.
+/// It gives the packet's length, and its sum where that is known; `None` when it cannot be built.
 #[inline]
 fn write_middle(
-    bth: &Bth,
     srqn: Option<u32>,
     mtu: usize,
     buf: &mut [u8],
     span: &Span<'_>,
     skip: usize,
 ) -> Option<(usize, Option<u32>)> {
-    let headers = write_headers(buf, bth, srqn, None, None)?;
-    let end = headers + mtu;
-    if srqn.is_none() {
+    let Some(srqn) = srqn else {
+        let end = Bth::LEN + mtu;
         return Some((end, span.read_summed(skip, buf.get_mut(..end)?).ok()?));
-    }
+    };
+    Xrceth { srqn, reserved: 0 }.write(buf.get_mut(Bth::LEN..)?).ok()?;
+    let headers = Bth::LEN + Xrceth::LEN;
+    let end = headers + mtu;
     span.read_at(skip, buf.get_mut(headers..end)?).ok()?;
     Some((end, None))
 }

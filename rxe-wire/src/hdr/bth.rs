@@ -124,6 +124,17 @@ impl Bth {
     /// [`EmitError::BufferTooShort`].
     #[inline]
     pub fn write(&self, buf: &mut [u8]) -> Result<(), EmitError> {
+        write_prefix(&self.words(), buf)
+    }
+
+    /// It as a mould for many that differ by PSN and AckReq alone.
+    pub fn mould(&self) -> BthMould {
+        let BthWords { first, second } = self.words();
+        BthMould { first, second: second.get() & !(u32::from(ACK_REQ) << 24 | LOW_24) }
+    }
+
+    #[inline]
+    fn words(&self) -> BthWords {
         let flags = flag(self.solicited, SOLICITED)
             | flag(self.migreq, MIGREQ)
             | (self.pad & PAD_MASK) << PAD_SHIFT
@@ -137,8 +148,28 @@ impl Bth {
             | u64::from(congestion) << 24
             | u64::from(self.dest_qpn.get() & LOW_24);
         let second = u32::from(ack) << 24 | self.psn.get() & LOW_24;
-        let raw = BthWords { first: U64::new(first), second: U32::new(second) };
-        write_prefix(&raw, buf)
+        BthWords { first: U64::new(first), second: U32::new(second) }
+    }
+}
+
+/// A [`Bth`] of which only PSN and AckReq are not known yet, as of the packets in the midst of a
+/// message: it is put together once for all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct BthMould {
+    first: U64<BE>,
+    second: u32,
+}
+
+impl BthMould {
+    /// Writes the header of a packet to the start of `buf`, as [`Bth::write`] does.
+    ///
+    /// # Errors
+    /// [`EmitError::BufferTooShort`].
+    #[inline]
+    pub fn write(&self, psn: Psn, ack_req: bool, buf: &mut [u8]) -> Result<(), EmitError> {
+        let ack = u32::from(flag(ack_req, ACK_REQ)) << 24;
+        let second = U32::new(self.second | ack | psn.get() & LOW_24);
+        write_prefix(&BthWords { first: self.first, second }, buf)
     }
 }
 
@@ -183,6 +214,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_mould_makes_what_is_written_otherwise(
+            bytes in any::<[u8; Bth::LEN]>(),
+            (psn, ack_req) in (any::<u32>(), any::<bool>()),
+        ) {
+            let bth = Bth::read(&bytes).expect("a header");
+            let (mut one, mut other) = ([0; Bth::LEN], [0; Bth::LEN]);
+            bth.mould().write(Psn::new(psn), ack_req, &mut one).expect("room");
+            Bth { psn: Psn::new(psn), ack_req, ..bth }.write(&mut other).expect("room");
+            prop_assert_eq!(one, other);
+            prop_assert!(bth.mould().write(Psn::new(psn), ack_req, &mut one[1..]).is_err());
+        }
+
         /// What the parsed headers say, bit by bit.
         #[test]
         fn one_carries_on_another_if_but_the_psn_is_greater(

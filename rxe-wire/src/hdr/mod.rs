@@ -16,7 +16,7 @@ mod xrceth;
 
 pub use aeth::Aeth;
 pub use atomic::{AtomicAckEth, AtomicEth};
-pub use bth::Bth;
+pub use bth::{Bth, BthMould};
 pub use deth::Deth;
 pub use feth::{Feth, FlushPlacement, FlushSelectivity};
 pub use ieth::Ieth;
