@@ -1,5 +1,7 @@
 //! The buffer that packets are written into on their way from the engine to a link.
 
+use std::ops::Range;
+
 use rxe_core::path::{Path, Transmit, TransmitRun};
 use rxe_wire::Qpn;
 
@@ -21,9 +23,9 @@ pub struct TxBatch {
     bytes: Box<[u8]>,
     /// End of the last packet with its iCRC: where the next one begins.
     end: usize,
-    packets: Vec<TxPacket>,
-    /// Groups of packets addressed alike, since the batch was last empty.
-    groups: u32,
+    packets: Vec<Record>,
+    /// The path of each group of packets, since the batch was last empty.
+    paths: Vec<Path>,
     /// The packets written last that can leave as one.
     run: LastRun,
 }
@@ -63,33 +65,65 @@ impl LastRun {
     }
 }
 
-/// One packet of a [`TxBatch`].
+/// What a batch keeps of each packet: little, since there may be a hundred of them in 10 µs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TxPacket {
-    offset: usize,
-    len: usize,
-    path: Path,
+struct Record {
+    /// Where its BTH begins, in bytes from the start of the batch.
+    offset: u32,
+    /// Bytes from BTH to pad.
+    len: u32,
     dest_qpn: Qpn,
     /// Packets of one group are addressed alike.
     group: u32,
     /// Packets from this one on that were committed as a run, and lie there as they were written.
     run: u32,
-    /// Its sum stands where the iCRC will: see [`TransmitRun::summed`].
-    is_summed: bool,
     flip: Option<u32>,
     /// Whether `flip` has been done to the bytes, so that a second sealing can undo it.
     flipped: bool,
+    /// Its sum stands where the iCRC will: see [`TransmitRun::summed`].
+    is_summed: bool,
+}
+
+impl Record {
+    const fn offset(&self) -> usize {
+        self.offset as usize
+    }
+
+    const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    const fn sealed_len(&self) -> usize {
+        self.len() + ICRC_LEN
+    }
+
+    /// Where it lies, from BTH to pad.
+    const fn range(&self) -> Range<usize> {
+        self.offset()..self.offset() + self.len()
+    }
+
+    /// Where it lies, from BTH to iCRC.
+    const fn sealed_range(&self) -> Range<usize> {
+        self.offset()..self.offset() + self.sealed_len()
+    }
+}
+
+/// One packet of a [`TxBatch`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TxPacket {
+    record: Record,
+    path: Path,
 }
 
 impl TxPacket {
     /// Where the packet's BTH begins, in bytes from the start of the batch.
     pub const fn offset(&self) -> usize {
-        self.offset
+        self.record.offset()
     }
 
     /// Bytes from BTH to the end of the iCRC.
     pub const fn sealed_len(&self) -> usize {
-        self.len + ICRC_LEN
+        self.record.sealed_len()
     }
 
     /// Where to.
@@ -99,29 +133,17 @@ impl TxPacket {
 
     /// Destination QP. Only packets to one slot of one address may share a segmented send.
     pub const fn dest_qpn(&self) -> Qpn {
-        self.dest_qpn
+        self.record.dest_qpn
     }
 
     /// The bit to flip once the packet is sealed; see [`TxBatch::set_flip`].
     pub const fn flip(&self) -> Option<u32> {
-        self.flip
-    }
-
-    /// Whether it goes to the same slot by the same path as `other`, a packet of the same batch:
-    /// found without comparing addresses, so only consecutive packets are known to be alike.
-    pub(crate) const fn is_addressed_like(&self, other: &Self) -> bool {
-        self.group == other.group
-    }
-
-    /// Packets from this one on, itself included, known to follow each other in memory, addressed
-    /// alike and all as long as it is, but that the last may be shorter.
-    pub(crate) const fn known_run(&self) -> usize {
-        self.run as usize
+        self.record.flip
     }
 
     /// What the engine committed.
     pub const fn transmit(&self) -> Transmit {
-        Transmit { len: self.len, path: self.path, dest_qpn: self.dest_qpn }
+        Transmit { len: self.record.len(), path: self.path, dest_qpn: self.dest_qpn() }
     }
 }
 
@@ -141,14 +163,14 @@ impl TxBatch {
         Self::with_bytes(Self::DEFAULT_BYTES)
     }
 
-    /// Makes a batch with room for `bytes`, at least one packet of the largest size.
+    /// Makes a batch with room for `bytes`: at least one packet of the largest size, at most 4 GiB.
     pub fn with_bytes(bytes: usize) -> Self {
-        let bytes = bytes.max(Self::MAX_PACKET + ICRC_LEN);
+        let bytes = bytes.clamp(Self::MAX_PACKET + ICRC_LEN, u32::MAX as usize);
         Self {
             bytes: vec![0; bytes].into_boxed_slice(),
             end: 0,
             packets: Vec::with_capacity(Self::MAX_PACKETS),
-            groups: 0,
+            paths: Vec::new(),
             run: LastRun::default(),
         }
     }
@@ -204,31 +226,43 @@ impl TxBatch {
             "a run without room: {count} packets of {} bytes",
             first.len
         );
-        let head = self.packet(first);
-        self.packets.extend((0..before_last).map(|index| TxPacket {
-            offset: head.offset + index as usize * stride,
+        let head = self.record(first);
+        self.packets.extend((0..before_last).map(|index| Record {
+            // Fits, as all of the batch does.
+            offset: head.offset + index * stride as u32,
             run: count - index,
             is_summed: (1..=summed).contains(&index),
             ..head
         }));
         let is_summed = (1..=summed).contains(&before_last);
-        self.packets.push(TxPacket { offset: offset_of_last, len: last_len, is_summed, ..head });
+        let (offset, len) = (offset_of_last as u32, last_len as u32);
+        self.packets.push(Record { offset, len, is_summed, ..head });
         self.end = end;
         self.run.push_equal(stride, before_last as usize);
         self.run.push(last_len + ICRC_LEN);
     }
 
-    /// The packet that begins where the last one ended.
-    fn packet(&mut self, transmit: Transmit) -> TxPacket {
+    /// Of the packet that begins where the last one ended.
+    fn record(&mut self, transmit: Transmit) -> Record {
         let Transmit { len, path, dest_qpn } = transmit;
-        let alike = self
-            .packets
-            .last()
-            .filter(|last| last.path == path && last.dest_qpn.slot() == dest_qpn.slot());
-        let group = alike.map_or(self.groups, |last| last.group);
-        self.groups = self.groups.max(group + 1);
-        let (offset, run, is_summed, flip, flipped) = (self.end, 1, false, None, false);
-        TxPacket { offset, len, path, dest_qpn, group, run, is_summed, flip, flipped }
+        let alike = self.packets.last().filter(|last| {
+            self.path(last) == Some(&path) && last.dest_qpn.slot() == dest_qpn.slot()
+        });
+        let group = match alike {
+            Some(last) => last.group,
+            None => {
+                self.paths.push(path);
+                self.paths.len() as u32 - 1
+            }
+        };
+        // Both fit: they lie within the batch.
+        let (offset, len) = (self.end as u32, len as u32);
+        let (run, is_summed, flip, flipped) = (1, false, None, false);
+        Record { offset, len, dest_qpn, group, run, flip, flipped, is_summed }
+    }
+
+    fn path(&self, record: &Record) -> Option<&Path> {
+        self.paths.get(record.group as usize)
     }
 
     fn has_room(&self, len: usize) -> bool {
@@ -264,9 +298,12 @@ impl TxBatch {
     ///
     /// The memory of the others is free again only after [`clear`](Self::clear).
     pub fn retain(&mut self, mut keep: impl FnMut(&TxPacket, &[u8]) -> bool) {
-        let (bytes, before) = (&self.bytes, self.packets.len());
-        self.packets
-            .retain(|packet| keep(packet, &bytes[packet.offset..packet.offset + packet.len]));
+        let Self { bytes, packets, paths, .. } = self;
+        let before = packets.len();
+        packets.retain(|&record| {
+            let path = paths.get(record.group as usize);
+            path.is_some_and(|&path| keep(&TxPacket { record, path }, &bytes[record.range()]))
+        });
         if self.packets.len() < before {
             // What was a run may have holes.
             self.packets.iter_mut().for_each(|packet| packet.run = 1);
@@ -362,31 +399,30 @@ impl TxBatch {
     /// Forgets all packets, so that the buffer is empty again.
     pub fn clear(&mut self) {
         self.packets.clear();
-        self.groups = 0;
+        self.paths.clear();
         self.end = 0;
         self.run = LastRun::default();
     }
 
-    /// The packets in the order of sending.
-    pub fn packets(&self) -> &[TxPacket] {
-        &self.packets
+    /// The packet of this number, in the order of sending.
+    pub fn packet(&self, index: usize) -> Option<TxPacket> {
+        let record = *self.packets.get(index)?;
+        Some(TxPacket { record, path: *self.path(&record)? })
     }
 
     /// The packets in the order of sending, each with its bytes from BTH to pad.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&TxPacket, &[u8])> {
-        self.packets.iter().map(|packet| (packet, &self.bytes[packet.offset..][..packet.len]))
+    pub fn iter(&self) -> impl Iterator<Item = (TxPacket, &[u8])> {
+        (0..self.len()).filter_map(|index| Some((self.packet(index)?, self.unsealed(index)?)))
     }
 
     /// The bytes of packet `index` from BTH to pad.
     pub fn unsealed(&self, index: usize) -> Option<&[u8]> {
-        let packet = self.packets.get(index)?;
-        Some(&self.bytes[packet.offset..packet.offset + packet.len])
+        Some(&self.bytes[self.packets.get(index)?.range()])
     }
 
     /// The bytes of packet `index` from BTH to iCRC; the iCRC is right only once it is sealed.
     pub fn sealed(&self, index: usize) -> Option<&[u8]> {
-        let packet = self.packets.get(index)?;
-        Some(&self.bytes[packet.offset..packet.offset + packet.sealed_len()])
+        Some(&self.bytes[self.packets.get(index)?.sealed_range()])
     }
 
     /// The memory of `count` packets from `first` on, when they lie one after another in it.
@@ -399,12 +435,12 @@ impl TxBatch {
         // From the first packet of a known run to that of the next.
         let mut rest = packets;
         while let Some((last, behind)) = first_run(rest) {
-            if behind.first().is_some_and(|next| last.offset + last.sealed_len() != next.offset) {
+            if behind.first().is_some_and(|next| last.sealed_range().end != next.offset()) {
                 return None;
             }
             rest = behind;
         }
-        Some(&self.bytes[head.offset..tail.offset + tail.sealed_len()])
+        Some(&self.bytes[head.offset()..tail.sealed_range().end])
     }
 }
 
@@ -425,12 +461,12 @@ impl TxBatch {
                 // A shorter packet ends the run.
                 && last_len == head.sealed_len()
                 && len <= last_len
-                && packet.is_addressed_like(head);
+                && packet.group == head.group;
             if !fits {
                 break;
             }
             // Those that it was committed with fit as well, as many as there is room for.
-            let known = if len < last_len { 1 } else { packet.known_run() };
+            let known = if len < last_len { 1 } else { packet.run as usize };
             count += known.min((MAX_MESSAGE - bytes) / len).min(most - count);
             let last = &packets[count - 1];
             last_len = last.sealed_len();
@@ -447,8 +483,8 @@ impl Default for TxBatch {
 }
 
 /// The last packet of the known run that `packets` begin with, and those behind it.
-fn first_run(packets: &[TxPacket]) -> Option<(&TxPacket, &[TxPacket])> {
-    let len = packets.first()?.known_run().min(packets.len());
+fn first_run(packets: &[Record]) -> Option<(&Record, &[Record])> {
+    let len = (packets.first()?.run as usize).min(packets.len());
     let (run, behind) = packets.split_at(len);
     Some((run.last()?, behind))
 }
@@ -457,12 +493,12 @@ fn first_run(packets: &[TxPacket]) -> Option<(&TxPacket, &[TxPacket])> {
 #[inline]
 fn seal(
     bytes: &mut [u8],
-    packet: &mut TxPacket,
+    packet: &mut Record,
     icrc: impl FnOnce(&[u8], Option<u32>) -> [u8; ICRC_LEN],
 ) {
     unflip(bytes, packet);
-    let sealed = &mut bytes[packet.offset..packet.offset + packet.sealed_len()];
-    let (body, crc) = sealed.split_at_mut(packet.len);
+    let sealed = &mut bytes[packet.sealed_range()];
+    let (body, crc) = sealed.split_at_mut(packet.len());
     // Only once: then the iCRC stands there.
     let is_summed = std::mem::take(&mut packet.is_summed);
     let sum = if is_summed { crc.first_chunk().map(|sum| u32::from_le_bytes(*sum)) } else { None };
@@ -474,9 +510,9 @@ fn seal(
 }
 
 #[inline]
-fn unflip(bytes: &mut [u8], packet: &mut TxPacket) {
+fn unflip(bytes: &mut [u8], packet: &mut Record) {
     if let (true, Some(bit)) = (packet.flipped, packet.flip) {
-        flip_bit(&mut bytes[packet.offset..packet.offset + packet.sealed_len()], bit);
+        flip_bit(&mut bytes[packet.sealed_range()], bit);
         packet.flipped = false;
     }
 }
@@ -561,14 +597,14 @@ mod tests {
             assert_eq!(of(&one), of(&other));
         }
         assert_eq!(one.len(), other.len());
-        for (a, b) in one.packets().iter().zip(other.packets()) {
+        for (a, b) in one.packets.iter().zip(&other.packets) {
             assert_eq!((a.offset, a.len, b.run), (b.offset, b.len, 1));
         }
-        assert_eq!(one.packets()[2].known_run(), 61);
+        assert_eq!(one.packets[2].run, 61);
         assert_eq!(one.sealed_run(1, 80).map(<[u8]>::len), Some(80 * 1040));
         // From the middle of a run, and into the next one.
         one.drop_front(60);
-        assert_eq!(one.packets()[0].known_run(), 3);
+        assert_eq!(one.packets[0].run, 3);
         assert_eq!(one.sealed_run(0, 4).map(<[u8]>::len), Some(4 * 1040));
         // A hole in the run that is known.
         let mut index = 0;
@@ -606,7 +642,7 @@ mod tests {
         assert_eq!(batch.sealed_run(0, 2), None, "there is a hole between them");
         assert!(batch.push_copy(b"kept", transmit(0), Some(3)));
         assert_eq!(contents(&batch), [&b"a"[..], b"c", b"kept"]);
-        assert_eq!(batch.packets()[2].flip(), Some(3));
+        assert_eq!(batch.packet(2).and_then(|packet| packet.flip()), Some(3));
         assert!(!batch.push_copy(&[0; TxBatch::MAX_PACKET + 1], transmit(0), None));
     }
 

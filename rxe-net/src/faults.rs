@@ -505,7 +505,8 @@ mod tests {
         let mut faults = faults("corrupt=100%,until=1packets");
         fill(&mut batch, [1, 2]);
         faults.apply(Instant::ZERO, &mut batch);
-        assert!(batch.packets()[0].flip().is_some() && batch.packets()[1].flip().is_none());
+        let flip = |index| batch.packet(index).expect("a packet").flip();
+        assert!(flip(0).is_some() && flip(1).is_none());
         assert_eq!(drain(&mut batch), [1, 2]);
         assert_eq!(faults.stats().corrupted, 1);
     }

@@ -328,7 +328,7 @@ impl State {
     fn send_all(&mut self, sender: Sender, now: Instant, batch: &TxBatch) -> usize {
         let mut lost = 0;
         for (packet, bytes) in batch.iter() {
-            if let Err(reason) = self.send(sender, now, packet, bytes) {
+            if let Err(reason) = self.send(sender, now, &packet, bytes) {
                 lost += 1;
                 if let Some(port) = self.ports.get_mut(sender.port) {
                     *reason.counter(&mut port.counters) += 1;

@@ -261,7 +261,7 @@ impl PacketLink {
 
     /// How many packets from `first` on leave in one frame.
     fn run_len(&self, batch: &TxBatch, first: usize) -> usize {
-        let head = batch.packets().get(first);
+        let head = batch.packet(first);
         // RoCE v1 is cut apart by nobody.
         match head.map(|packet| packet.path().gid_type) {
             Some(GidType::RoceV2) => batch.run_len(first, self.max_segments),
@@ -277,7 +277,7 @@ impl PacketLink {
         first: usize,
         count: usize,
     ) -> Result<Outgoing, Frameless> {
-        let packet = batch.packets().get(first).copied().ok_or(Frameless::Unwritable)?;
+        let packet = batch.packet(first).ok_or(Frameless::Unwritable)?;
         if !self.can_send(packet.path()) {
             return Err(Frameless::Foreign);
         }
@@ -333,7 +333,7 @@ impl PacketLink {
         count: usize,
     ) -> (usize, TransmitReport) {
         self.counters.send_calls += 1;
-        let sent = match batch.packets().get(first).copied() {
+        let sent = match batch.packet(first) {
             Some(packet) => self.try_by_udp(now, batch, first..first + count, &packet),
             None => Err(io::ErrorKind::InvalidInput.into()),
         };
@@ -535,16 +535,17 @@ impl PacketLink {
     }
 
     fn count_sent(&mut self, batch: &TxBatch, packets: Range<usize>) {
-        let sent = batch.packets().get(packets).unwrap_or_default();
-        self.counters.sent += sent.len() as u64;
-        self.counters.sent_bytes += sent.iter().map(|p| p.sealed_len() as u64).sum::<u64>();
+        let sent = packets.filter_map(|index| batch.sealed(index));
+        for sealed in sent {
+            self.counters.sent += 1;
+            self.counters.sent_bytes += sealed.len() as u64;
+        }
     }
 
     /// One system call: the frames from number `first` on.
     fn send_frames(&mut self, all: &[Outgoing], first: usize) -> io::Result<usize> {
         self.counters.send_calls += 1;
-        let empty = sys::OutMessage { to: sys::RawAddress::EMPTY, bytes: &[], segment: 0 };
-        let mut messages = [empty; sys::MAX_SEND];
+        let mut messages = [sys::OutMessage::EMPTY; sys::MAX_SEND];
         let mut start = if first == 0 { 0 } else { all[first - 1].end };
         let count = all.len() - first;
         for (message, outgoing) in messages.iter_mut().zip(&all[first..]) {

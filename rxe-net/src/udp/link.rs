@@ -218,7 +218,7 @@ impl UdpLink {
     ///
     /// Returns how many these are, and what became of them; some may have to wait.
     fn send_group(&mut self, batch: &mut TxBatch, first: usize) -> (usize, TransmitReport) {
-        let head = batch.packets()[first];
+        let Some(head) = batch.packet(first) else { return (1, TransmitReport::default()) };
         if !self.can_send(head.path()) {
             self.counters.foreign += 1;
             return (1, TransmitReport { sent: 0, lost: 1 });
@@ -226,7 +226,8 @@ impl UdpLink {
         let mut runs = [Run { first, count: 0 }; MAX_SEND];
         let mut used = 0;
         let mut next = first;
-        while used < MAX_SEND && next < batch.len() && shares_socket(&head, &batch.packets()[next])
+        while used < MAX_SEND
+            && batch.packet(next).is_some_and(|packet| shares_socket(&head, &packet))
         {
             let count = batch.run_len(next, self.max_segments());
             runs[used] = Run { first: next, count };
@@ -242,8 +243,7 @@ impl UdpLink {
     /// What the report does not tell of has to wait: the last packets of these runs.
     fn deliver(&mut self, batch: &mut TxBatch, runs: &[Run]) -> TransmitReport {
         let mut report = TransmitReport::default();
-        let Some(head) = runs.first().and_then(|run| batch.packets().get(run.first)).copied()
-        else {
+        let Some(head) = runs.first().and_then(|run| batch.packet(run.first)) else {
             return report;
         };
         let key = tx_key(&head);
@@ -321,8 +321,7 @@ impl UdpLink {
             let message = self.message(batch, *run, key);
             return sys::send_messages(self.sockets.get(key)?.fd(), &[message]);
         }
-        let empty = OutMessage { to: RawAddress::EMPTY, bytes: &[], segment: 0 };
-        let mut messages = [empty; MAX_SEND];
+        let mut messages = [OutMessage::EMPTY; MAX_SEND];
         for (message, run) in messages.iter_mut().zip(runs) {
             *message = self.message(batch, *run, key);
         }
@@ -330,7 +329,7 @@ impl UdpLink {
     }
 
     fn message<'a>(&self, batch: &'a TxBatch, run: Run, key: TxKey) -> OutMessage<'a> {
-        let packet = &batch.packets()[run.first];
+        let Some(packet) = batch.packet(run.first) else { return OutMessage::EMPTY };
         let to = packet.path().destination.to_ip();
         let to = socket::socket_address(to, ROCE_PORT, self.config.scope_id);
         OutMessage {
@@ -343,7 +342,8 @@ impl UdpLink {
 
     /// Gives each packet of a run its iCRC: segment `k` travels with IPv4 identification `k`.
     fn seal(&mut self, batch: &mut TxBatch, run: Run, port: u16) {
-        let destination = batch.packets()[run.first].path().destination;
+        let Some(head) = batch.packet(run.first) else { return };
+        let destination = head.path().destination;
         let flow = match self.flow {
             Some((gid, from, flow)) if gid == destination && from == port => flow,
             _ => match self.make_flow(destination, port) {
@@ -353,7 +353,6 @@ impl UdpLink {
             },
         };
         self.flow = Some((destination, port, flow));
-        let Some(head) = batch.packets().get(run.first) else { return };
         let sized = flow.sized(head.sealed_len() - ICRC_LEN);
         batch.seal_run(run.first, run.count, |segment, packet, sum| {
             let identification = segment as u16;
@@ -374,8 +373,7 @@ impl UdpLink {
             if index < self.captured {
                 continue;
             }
-            let (Some(packet), Some(sealed)) = (batch.packets().get(index), batch.sealed(index))
-            else {
+            let (Some(packet), Some(sealed)) = (batch.packet(index), batch.sealed(index)) else {
                 continue;
             };
             capture.packet(&CapturedPacket {
@@ -798,7 +796,7 @@ mod tests {
         let mut batch = TxBatch::new();
         fill(&mut batch, &link, link.gid(), 100, 40);
         // Without a checksum there is no segmentation: the kernel refuses it with EINVAL.
-        let key = tx_key(&batch.packets()[0]);
+        let key = tx_key(&batch.packet(0).expect("a packet"));
         let socket = link.sockets.get(key).expect("a socket");
         sys::set_int(socket.fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).expect("set");
         let report = link.transmit(Instant::ZERO, &mut batch);

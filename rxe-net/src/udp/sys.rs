@@ -208,6 +208,11 @@ pub(crate) struct OutMessage<'a> {
     pub(crate) segment: u16,
 }
 
+impl OutMessage<'_> {
+    /// No message, for places not used.
+    pub(crate) const EMPTY: Self = Self { to: RawAddress::EMPTY, bytes: &[], segment: 0 };
+}
+
 /// The control message that carries the segment size.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
