@@ -183,3 +183,28 @@ fn who_has_asked_for_as_much_as_may_be_waits_until_a_quarter_has_come() {
 fn a_run_begins_no_block_that_has_no_room() {
     check(&[8449, 24_065, 28_929, 24_833], 3, 0, Mtu::M256).unwrap();
 }
+
+/// Messages of 64 packets, where 62 fill a send: what the window has no room for waits until there is
+/// a full send of it, also where that begins in the midst of a message and ends in the next.
+#[test]
+fn sends_are_full_through_all_messages() {
+    let (mut host, mut peer) = pair(Mtu::M1024);
+    let (messages, full) = (60, 62);
+    for wr_id in 0..messages {
+        peer.post_recv(wr_id, 0, 1 << 16);
+        host.post(wr_id, SendOp::Send { imm: None }, 0, 1 << 16);
+    }
+    let (mut left, mut counts) = (64 * messages as usize, Vec::new());
+    while left > 0 {
+        let packets = host.transmit();
+        left -= packets.len();
+        counts.push(packets.len());
+        packets.iter().for_each(|packet| peer.receive(packet));
+        peer.transmit().iter().for_each(|packet| host.receive(packet));
+    }
+    // At first the window is smaller than some full sends, and the last packets wait for nobody.
+    let middle = &counts[4..counts.len() - 1];
+    assert!(middle.len() > 3 && middle.iter().all(|count| count % full == 0), "{counts:?}");
+    exchange(&mut host, &mut peer);
+    assert_eq!(host.completions().len(), messages as usize);
+}

@@ -74,8 +74,20 @@ impl Block {
         if !cx.window.holds_sends(full, started.packet_cost) {
             return Self { is_full: false, is_start: false, left };
         }
-        let place = packet % full;
+        let place = (started.place + packet) % full;
         Self { is_full: true, is_start: place == 0, left: left.min(full - place) }
+    }
+}
+
+/// Packets of a block that begins at the cursor: where the message ends, it may go on in the next.
+fn block_len(cx: &RequesterContext<'_>, queue: &SendQueue, block: Block) -> u32 {
+    let index = queue.cursor.index;
+    match (queue.wqes.get(index), queue.wqes.get(index + 1)) {
+        (Some(wqe), Some(next)) if next.op.is_send() && wqe.fills_packets(cx.mtu) => {
+            let more = packets_of(next.length, cx.mtu);
+            block.left.saturating_add(more).min(full_send(cx.mtu))
+        }
+        _ => block.left,
     }
 }
 
@@ -247,7 +259,7 @@ impl Requester {
         let is_rewound = queue.is_rewound();
         let (cost, left) = (started.packet_cost, started.packets - packet);
         let block = Block::of(cx, &started, packet);
-        let need = if block.is_start { block.left } else { 1 };
+        let need = if block.is_start { block_len(cx, queue, block) } else { 1 };
         if !cx.window.has_room(Load::of(need, cost)) && !is_rewound {
             // Other requests are behind this one: how many packets they have is not known yet.
             let is_last = queue.cursor.index + 1 == queue.wqes.len();

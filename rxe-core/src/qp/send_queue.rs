@@ -21,7 +21,7 @@ use rxe_wire::Psn;
 
 use super::read_gaps::{ReadGaps, Repair};
 use crate::time::Instant;
-use crate::window::{Load, packet_cost};
+use crate::window::{Load, full_send, packet_cost};
 use crate::wq::send::{SendWqe, Started};
 
 /// A place in the stream: a request, counted from the oldest, and a packet of it.
@@ -83,6 +83,8 @@ pub(crate) struct SendQueue {
     next: Place,
     /// Requests with a response among those that have been started, parts of READs each, wrapping.
     next_answered: u32,
+    /// Packets of the last SENDs that have been started which a next one follows in a full send.
+    next_place: u32,
     /// What is missing of responses of which later ones have come.
     gaps: ReadGaps,
     /// While there are gaps: all before it has been carried out.
@@ -102,6 +104,7 @@ impl SendQueue {
             high: first_psn,
             next,
             next_answered: 0,
+            next_place: 0,
             gaps: ReadGaps::default(),
             reached: next,
             probe: None,
@@ -219,6 +222,7 @@ impl SendQueue {
 
     /// Gives the request at the cursor its PSNs, if it has none yet.
     pub(crate) fn start(&mut self, mtu: usize, read_chunk: impl FnOnce(u32) -> u32) -> Started {
+        let is_first = !self.is_outstanding();
         let wqe = &mut self.wqes[self.cursor.index];
         if let Some(started) = wqe.started {
             return started;
@@ -232,8 +236,12 @@ impl SendQueue {
         if wqe.op.is_answered() {
             self.next_answered = answered_before.wrapping_add(packets.div_ceil(chunk));
         }
+        let place = if wqe.op.is_send() && !is_first { self.next_place } else { 0 };
+        // A shorter packet ends a send, and a longer one begins the next.
+        let end = place + packets;
+        self.next_place = if wqe.fills_packets(mtu) { end % full_send(mtu) } else { 0 };
         let started =
-            Started { first_psn, packets, packet_cost, cost_before, chunk, answered_before };
+            Started { first_psn, packets, packet_cost, cost_before, place, chunk, answered_before };
         wqe.started = Some(started);
         let cost = u64::from(packets) * u64::from(packet_cost);
         self.next = Place { psn: first_psn.plus(packets), cost: cost_before.wrapping_add(cost) };
@@ -261,10 +269,10 @@ impl SendQueue {
     /// it completes, to `done`, once everything before it has.
     pub(crate) fn carried_out(&mut self, done: impl FnMut(SendWqe)) {
         let Place { psn: first_psn, cost: cost_before } = self.next;
-        let (packets, packet_cost, chunk) = (0, 0, 1);
+        let (packets, packet_cost, place, chunk) = (0, 0, 0, 1);
         let answered_before = self.next_answered;
         let started =
-            Started { first_psn, packets, packet_cost, cost_before, chunk, answered_before };
+            Started { first_psn, packets, packet_cost, cost_before, place, chunk, answered_before };
         self.wqes[self.cursor.index].started = Some(started);
         self.cursor.index += 1;
         self.retire_carried_out(done);

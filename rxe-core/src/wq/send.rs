@@ -218,6 +218,10 @@ impl SendOp {
         self.row().wc_opcode
     }
 
+    pub(crate) const fn is_send(self) -> bool {
+        matches!(self, Self::Send { .. } | Self::SendInvalidate { .. })
+    }
+
     pub(crate) const fn is_read(self) -> bool {
         matches!(self, Self::Read { .. })
     }
@@ -449,6 +453,8 @@ pub(crate) struct Started {
     pub(crate) packet_cost: u32,
     /// Cost of all packets of earlier requests, wrapping.
     pub(crate) cost_before: u64,
+    /// SEND only: packets of earlier ones that its first packet follows in a full send.
+    pub(crate) place: u32,
     /// READ only: packets asked for at once. Boundaries never move, so a READ that is asked for
     /// again ends where the first one ended, as the responder's replay needs it (R24).
     pub(crate) chunk: u32,
@@ -464,6 +470,13 @@ impl Started {
 }
 
 impl SendWqe {
+    /// Whether it is a SEND all packets of which are as long as those of others: so the next one's
+    /// can leave in one send with them.
+    pub(crate) fn fills_packets(&self, mtu: usize) -> bool {
+        let length = self.length as usize;
+        matches!(self.op, SendOp::Send { imm: None }) && length > 0 && length.is_multiple_of(mtu)
+    }
+
     /// Checks a request against the QP, and makes the queue's copy of it.
     pub(crate) fn prepare(
         wr: &SendWr<'_>,

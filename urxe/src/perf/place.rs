@@ -167,7 +167,10 @@ mod tests {
                 allowed.pin(Side::Answering, Room::Half).stay();
                 sched_getaffinity(None).expect("a mask")
             });
-            assert_eq!(allowed.of_an_end(), (allowed.0.as_ref().expect("a mask").count() / 2).max(1));
+            assert_eq!(
+                allowed.of_an_end(),
+                (allowed.0.as_ref().expect("a mask").count() / 2).max(1)
+            );
             let all = allowed.0.expect("a mask");
             let other = other.join().expect("joins");
             assert!(other == processors(&all, Side::Answering, Room::Half));
