@@ -660,7 +660,8 @@ impl Shard {
         };
         let max = max.min(self.ready.left()).max(1);
         let mut run = RunBuf::new(buf, gap, max, first.len);
-        let guest = if is_own { self.find_guest(key, &first) } else { None };
+        let may_join = is_own && self.ready.len() > 1;
+        let guest = if may_join { self.find_guest(key, &first) } else { None };
         let (mut cx, machines) = self.split(key);
         if is_own && guest.is_none() && run.room_for(0) > 0 {
             machines[key as usize].continue_run(&mut cx, &mut run);
@@ -766,7 +767,9 @@ impl Shard {
     /// Whether others go on before the next message of a queue pair, which begins a send anyway: so
     /// that its first packet can leave with those of the others ([`Self::find_guest`]).
     fn pauses(&self, key: u32) -> bool {
-        self.machines[key as usize].begins_long_write() && self.write_alike(key)
+        self.ready.len() > 1
+            && self.machines[key as usize].begins_long_write()
+            && self.write_alike(key)
     }
 
     /// Finds a queue pair whose next packet can leave in one send with this one, while the next one

@@ -110,12 +110,12 @@ impl Record {
 
 /// One packet of a [`TxBatch`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TxPacket {
-    record: Record,
-    path: Path,
+pub struct TxPacket<'a> {
+    record: &'a Record,
+    path: &'a Path,
 }
 
-impl TxPacket {
+impl<'a> TxPacket<'a> {
     /// Where the packet's BTH begins, in bytes from the start of the batch.
     pub const fn offset(&self) -> usize {
         self.record.offset()
@@ -127,8 +127,8 @@ impl TxPacket {
     }
 
     /// Where to.
-    pub const fn path(&self) -> &Path {
-        &self.path
+    pub const fn path(&self) -> &'a Path {
+        self.path
     }
 
     /// Destination QP. Only packets to one slot of one address may share a segmented send.
@@ -143,7 +143,7 @@ impl TxPacket {
 
     /// What the engine committed.
     pub const fn transmit(&self) -> Transmit {
-        Transmit { len: self.record.len(), path: self.path, dest_qpn: self.dest_qpn() }
+        Transmit { len: self.record.len(), path: *self.path, dest_qpn: self.dest_qpn() }
     }
 }
 
@@ -297,12 +297,12 @@ impl TxBatch {
     /// Keeps the packets that `keep` says true for; it gets each with its bytes from BTH to pad.
     ///
     /// The memory of the others is free again only after [`clear`](Self::clear).
-    pub fn retain(&mut self, mut keep: impl FnMut(&TxPacket, &[u8]) -> bool) {
+    pub fn retain(&mut self, mut keep: impl FnMut(&TxPacket<'_>, &[u8]) -> bool) {
         let Self { bytes, packets, paths, .. } = self;
         let before = packets.len();
-        packets.retain(|&record| {
+        packets.retain(|record| {
             let path = paths.get(record.group as usize);
-            path.is_some_and(|&path| keep(&TxPacket { record, path }, &bytes[record.range()]))
+            path.is_some_and(|path| keep(&TxPacket { record, path }, &bytes[record.range()]))
         });
         if self.packets.len() < before {
             // What was a run may have holes.
@@ -405,13 +405,13 @@ impl TxBatch {
     }
 
     /// The packet of this number, in the order of sending.
-    pub fn packet(&self, index: usize) -> Option<TxPacket> {
-        let record = *self.packets.get(index)?;
-        Some(TxPacket { record, path: *self.path(&record)? })
+    pub fn packet(&self, index: usize) -> Option<TxPacket<'_>> {
+        let record = self.packets.get(index)?;
+        Some(TxPacket { record, path: self.path(record)? })
     }
 
     /// The packets in the order of sending, each with its bytes from BTH to pad.
-    pub fn iter(&self) -> impl Iterator<Item = (TxPacket, &[u8])> {
+    pub fn iter(&self) -> impl Iterator<Item = (TxPacket<'_>, &[u8])> {
         (0..self.len()).filter_map(|index| Some((self.packet(index)?, self.unsealed(index)?)))
     }
 

@@ -50,7 +50,7 @@ impl Turns {
 
     /// Who is to send now.
     pub(super) fn current(&self) -> Option<u32> {
-        self.get(self.guest.unwrap_or(0)).map(|turn| turn.key)
+        self.current_turn().map(|turn| turn.key)
     }
 
     /// How many packets it may send.
@@ -59,16 +59,17 @@ impl Turns {
             Some(_) => 1,
             // Where nobody waits for a turn, its end need not cut a run.
             None if self.len() == 1 => TURN,
-            None => self.get(0).map_or(0, |turn| turn.left),
+            None => self.round.front().map_or(0, |turn| turn.left),
         }
     }
 
     /// Whether it has sent something in this round, but for a packet out of its turn.
     pub(super) fn has_sent(&self) -> bool {
-        self.get(self.guest.unwrap_or(0)).is_some_and(|turn| turn.left < TURN - 1)
+        self.current_turn().is_some_and(|turn| turn.left < TURN - 1)
     }
 
     /// Adds one, behind all others: to this round, unless somebody waits for the next one already.
+    #[inline]
     pub(super) fn push(&mut self, key: u32) {
         let turn = Turn { key, left: TURN };
         match self.next_round.is_empty() {
@@ -97,12 +98,17 @@ impl Turns {
     }
 
     /// Removes who is to send now.
+    #[inline]
     pub(super) fn end_current(&mut self) -> Option<u32> {
-        let index = self.guest.take().unwrap_or(0);
-        self.is_whole &= index > 0;
-        let ended = match index.checked_sub(self.round.len()) {
-            None => self.round.remove(index),
-            Some(index) => self.next_round.remove(index),
+        let ended = match self.guest.take() {
+            None => {
+                self.is_whole = false;
+                self.round.pop_front()
+            }
+            Some(index) => match index.checked_sub(self.round.len()) {
+                None => self.round.remove(index),
+                Some(index) => self.next_round.remove(index),
+            },
         };
         self.begin_round();
         ended.map(|turn| turn.key)
@@ -111,15 +117,20 @@ impl Turns {
     /// Counts packets that the current one has sent. True when it has sent all that it may in this
     /// round.
     pub(super) fn take(&mut self, count: u32) -> bool {
-        let guest = self.guest.take();
-        let Some(turn) = self.get_mut(guest.unwrap_or(0)) else { return false };
-        turn.left = turn.left.saturating_sub(count);
-        let (key, left) = (turn.key, turn.left);
-        self.guests = if guest.is_some() { self.guests + 1 } else { 0 };
-        // A guest had more than one left.
-        if left > 0 || guest.is_some() {
+        if let Some(guest) = self.guest.take() {
+            self.guests += 1;
+            let turn = self.get_mut(guest);
+            // It had more than one left.
+            turn.into_iter().for_each(|turn| turn.left = turn.left.saturating_sub(count).max(1));
             return false;
         }
+        self.guests = 0;
+        let Some(turn) = self.round.front_mut() else { return false };
+        turn.left = turn.left.saturating_sub(count);
+        if turn.left > 0 {
+            return false;
+        }
+        let key = turn.key;
         self.round.pop_front();
         self.is_whole = false;
         self.next_round.push_back(Turn { key, left: TURN });
@@ -159,9 +170,10 @@ impl Turns {
         self.guest = Some(guest);
     }
 
-    fn get(&self, index: usize) -> Option<&Turn> {
-        match index.checked_sub(self.round.len()) {
-            None => self.round.get(index),
+    fn current_turn(&self) -> Option<&Turn> {
+        let Some(guest) = self.guest else { return self.round.front() };
+        match guest.checked_sub(self.round.len()) {
+            None => self.round.get(guest),
             Some(index) => self.next_round.get(index),
         }
     }
@@ -174,7 +186,7 @@ impl Turns {
     }
 
     fn begin_round(&mut self) {
-        if self.round.is_empty() {
+        if self.round.is_empty() && !self.next_round.is_empty() {
             std::mem::swap(&mut self.round, &mut self.next_round);
         }
     }

@@ -345,7 +345,7 @@ impl State {
         &mut self,
         sender: Sender,
         now: Instant,
-        packet: &TxPacket,
+        packet: &TxPacket<'_>,
         bytes: &[u8],
     ) -> Result<(), NotSent> {
         let mut targets = mem::take(&mut self.targets);
@@ -359,7 +359,7 @@ impl State {
         targets: &mut Vec<usize>,
         sender: Sender,
         now: Instant,
-        packet: &TxPacket,
+        packet: &TxPacket<'_>,
         bytes: &[u8],
     ) -> Result<(), NotSent> {
         let destination_mac = self.route(sender, packet.path(), targets)?;
@@ -446,7 +446,7 @@ impl State {
         &mut self,
         sender: Sender,
         destination_mac: [u8; 6],
-        packet: &TxPacket,
+        packet: &TxPacket<'_>,
         bytes: &[u8],
         frame: &mut Vec<u8>,
     ) -> Result<(), NotSent> {

@@ -10,8 +10,9 @@ use std::io;
 use std::net::SocketAddr;
 
 use gid_table::Gid;
+use rxe_core::path::Transmit;
 
-use crate::batch::TxPacket;
+use crate::batch::ICRC_LEN;
 use crate::udp::{
     BufferSizes, ROCE_PORT, TxKey, TxSockets, drain_errors, may_be_icmp, socket_address, sys,
 };
@@ -44,21 +45,22 @@ impl ByUdp {
     }
 
     /// Readies the socket of a packet; says from which port that sends, which the iCRC covers.
-    pub(super) fn prepare(&mut self, packet: &TxPacket) -> io::Result<u16> {
-        let path = packet.path();
+    pub(super) fn prepare(&mut self, packet: &Transmit) -> io::Result<u16> {
+        let path = &packet.path;
         let socket = self.sockets.get(key_of(packet))?;
         socket.set_header(path.traffic_class, path.hop_limit)?;
         Ok(socket.port())
     }
 
     /// Sends packets like this one, the last of which may be shorter, each with its iCRC.
-    pub(super) fn send(&mut self, packet: &TxPacket, sealed: &[u8]) -> io::Result<()> {
+    pub(super) fn send(&mut self, packet: &Transmit, sealed: &[u8]) -> io::Result<()> {
         let key = key_of(packet);
-        let to = packet.path().destination.to_ip();
+        let to = packet.path.destination.to_ip();
         let to: SocketAddr = socket_address(to, ROCE_PORT, self.scope_id);
-        let is_one = sealed.len() <= packet.sealed_len();
+        let len = packet.len + ICRC_LEN;
+        let is_one = sealed.len() <= len;
         // Fits: no packet is longer than 65,535 bytes.
-        let segment = if is_one { 0 } else { packet.sealed_len() as u16 };
+        let segment = if is_one { 0 } else { len as u16 };
         let to = sys::RawAddress::new(to, key.flow_label);
         let message = sys::OutMessage { to, bytes: sealed, segment };
         for _ in 0..MAX_ATTEMPTS {
@@ -79,7 +81,7 @@ impl ByUdp {
     }
 }
 
-fn key_of(packet: &TxPacket) -> TxKey {
-    let flow_label = packet.path().flow_label & 0x000f_ffff;
-    TxKey { slot: packet.dest_qpn().slot(), flow_label }
+fn key_of(packet: &Transmit) -> TxKey {
+    let flow_label = packet.path.flow_label & 0x000f_ffff;
+    TxKey { slot: packet.dest_qpn.slot(), flow_label }
 }

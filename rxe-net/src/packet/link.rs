@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use gid_table::{Gid, GidType};
-use rxe_core::path::Path;
+use rxe_core::path::{Path, Transmit};
 use rxe_core::time::Instant;
 use rxe_wire::Qpn;
 use thiserror::Error;
@@ -18,7 +18,7 @@ use super::office::Office;
 use super::receive::Receiver;
 use super::resolve::{LOOPBACK_IFINDEX, Resolver, Way};
 use super::socket::{self, SocketConfig};
-use crate::batch::{ICRC_LEN, TxBatch, TxPacket};
+use crate::batch::{ICRC_LEN, TxBatch};
 use crate::frame::{self, FrameHeaders, UDP_CHECKSUM};
 use crate::host::os_errno;
 use crate::link::{Link, LinkCounters, Sink, TransmitReport};
@@ -277,12 +277,12 @@ impl PacketLink {
         first: usize,
         count: usize,
     ) -> Result<Outgoing, Frameless> {
-        let packet = batch.packet(first).ok_or(Frameless::Unwritable)?;
-        if !self.can_send(packet.path()) {
+        let packet = batch.packet(first).ok_or(Frameless::Unwritable)?.transmit();
+        if !self.can_send(&packet.path) {
             return Err(Frameless::Foreign);
         }
-        let way = self.resolver.way(now, packet.path()).ok_or(Frameless::NoNeighbour)?;
-        let path = Path { vlan: packet.path().vlan.or(self.config.vlan), ..*packet.path() };
+        let way = self.resolver.way(now, &packet.path).ok_or(Frameless::NoNeighbour)?;
+        let path = Path { vlan: packet.path.vlan.or(self.config.vlan), ..packet.path };
         // R49: the host's own members of a group get it too.
         let is_for_own = way == Way::OWN || path.destination.is_multicast();
         if is_for_own && path.gid_type == GidType::RoceV2 && path.vlan.is_none() {
@@ -293,7 +293,7 @@ impl PacketLink {
         let start = self.frames.len();
         let written = match count {
             1 => self.write_single(&path, &headers, sealed),
-            _ => self.write_super(&path, &headers, sealed, packet.sealed_len()),
+            _ => self.write_super(&path, &headers, sealed, packet.len + ICRC_LEN),
         };
         if let Err(error) = written {
             self.frames.truncate(start);
@@ -333,7 +333,7 @@ impl PacketLink {
         count: usize,
     ) -> (usize, TransmitReport) {
         self.counters.send_calls += 1;
-        let sent = match batch.packet(first) {
+        let sent = match batch.packet(first).map(|packet| packet.transmit()) {
             Some(packet) => self.try_by_udp(now, batch, first..first + count, &packet),
             None => Err(io::ErrorKind::InvalidInput.into()),
         };
@@ -356,12 +356,12 @@ impl PacketLink {
         now: Instant,
         batch: &mut TxBatch,
         packets: Range<usize>,
-        packet: &TxPacket,
+        packet: &Transmit,
     ) -> io::Result<()> {
         let source_port = self.by_udp.prepare(packet)?;
         let no_mac = Way::OWN.mac;
         let headers = FrameHeaders { source_port, ..self.headers(packet, no_mac) };
-        let sealed = self.seal(now, batch, packets, packet.path(), &headers);
+        let sealed = self.seal(now, batch, packets, &packet.path, &headers);
         self.by_udp.send(packet, sealed.map_err(|_| io::ErrorKind::InvalidData)?)
     }
 
@@ -388,12 +388,12 @@ impl PacketLink {
         }
     }
 
-    fn headers(&self, packet: &TxPacket, destination_mac: [u8; 6]) -> FrameHeaders {
-        let slot = packet.dest_qpn().slot();
+    fn headers(&self, packet: &Transmit, destination_mac: [u8; 6]) -> FrameHeaders {
+        let slot = packet.dest_qpn.slot();
         FrameHeaders {
             source_mac: self.config.mac,
             destination_mac,
-            source_port: source_port(self.config.slot, slot, packet.path().flow_label),
+            source_port: source_port(self.config.slot, slot, packet.path.flow_label),
             identification: IDENTIFICATION,
             dont_fragment: true,
         }

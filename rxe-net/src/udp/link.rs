@@ -247,7 +247,7 @@ impl UdpLink {
             return report;
         };
         let key = tx_key(&head);
-        let (class, hops) = (head.path().traffic_class, head.path().hop_limit);
+        let Path { traffic_class: class, hop_limit: hops, destination, .. } = *head.path();
         let prepared = self.sockets.get(key).and_then(|socket| {
             socket.set_header(class, hops)?;
             Ok(socket.port())
@@ -302,7 +302,7 @@ impl UdpLink {
                         return report;
                     }
                     Verdict::Lost => {
-                        tracing::debug!(%error, to = %head.path().destination, "packets lost");
+                        tracing::debug!(%error, to = %destination, "packets lost");
                         report += self.lose(&runs[done..=done]);
                         done += 1;
                         attempts = 0;
@@ -532,12 +532,12 @@ impl Link for UdpLink {
     }
 }
 
-fn tx_key(packet: &TxPacket) -> TxKey {
+fn tx_key(packet: &TxPacket<'_>) -> TxKey {
     TxKey { slot: packet.dest_qpn().slot(), flow_label: packet.path().flow_label & 0x000f_ffff }
 }
 
 /// Whether a packet leaves by the same socket with the same header as `head`.
-fn shares_socket(head: &TxPacket, packet: &TxPacket) -> bool {
+fn shares_socket(head: &TxPacket<'_>, packet: &TxPacket<'_>) -> bool {
     let (one, two) = (head.path(), packet.path());
     tx_key(head) == tx_key(packet)
         && one.traffic_class == two.traffic_class
