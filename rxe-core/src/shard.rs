@@ -591,10 +591,9 @@ impl Shard {
     pub fn owes_acks_only(&self) -> bool {
         /// More are looked at by nobody: then there is enough for a send of its own.
         const FEW: usize = 2;
-        let mut ready = self.ready.keys();
-        self.notes.is_empty()
-            && (1..=FEW).contains(&self.ready.len())
-            && ready.all(|key| self.machines[key as usize].owes_acks_only())
+        (1..=FEW).contains(&self.ready.len())
+            && self.notes.is_empty()
+            && self.ready.keys().all(|key| self.machines[key as usize].owes_acks_only())
     }
 
     /// Whether one queue pair alone has something to send.

@@ -427,7 +427,8 @@ impl Requester {
             return Asking { after: u32::MAX, last: room == 0 };
         }
         let awaited = self.asked.map_or(0, |psn| queue.count_awaited(psn));
-        let last = self.unacknowledged_run + count > half || room + awaited < next.left;
+        let needed = block_len(cx, queue, next);
+        let last = self.unacknowledged_run + count > half || room + awaited < needed;
         Asking { after: u32::MAX, last }
     }
 

@@ -57,6 +57,9 @@ impl Outbox {
         now: Instant,
         until: Until,
     ) {
+        if self.batch.is_empty() && !shard.wants_transmit() {
+            return;
+        }
         if self.try_again(shard, links, now) == Flushed::Waits {
             return;
         }
