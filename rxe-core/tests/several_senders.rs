@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use common::{Host, exchange};
@@ -126,4 +127,29 @@ fn each_sends_as_much_in_a_round() {
     }
     let (least, most) = (sent.iter().min().unwrap(), sent.iter().max().unwrap());
     assert!(2 * most <= 3 * least, "{sent:?}");
+}
+
+/// Whoever waits for the room of a full send has asked for the acknowledgement that makes it: no
+/// timer has to do so.
+#[test]
+fn who_waits_for_a_full_send_waits_for_an_acknowledgement_that_was_asked_for() {
+    const MESSAGES: usize = 12;
+    // Packets of a message, one more than a full send has, and those that come through at a time.
+    let (packets, pairs) = (63, 3);
+    for at_once in 1..=124 {
+        let mut hosts = Hosts::new(pairs);
+        for number in 0..pairs {
+            (0..MESSAGES).for_each(|_| hosts.post(number, What::Send(packets * 1024)));
+        }
+        let mut under_way = VecDeque::new();
+        let mut completed = 0;
+        while completed < pairs * MESSAGES {
+            under_way.extend(hosts.host.transmit());
+            assert!(!under_way.is_empty(), "{at_once} at once: {completed} completed");
+            let arrived = under_way.drain(..under_way.len().min(at_once));
+            arrived.for_each(|packet| hosts.peer.receive(&packet));
+            hosts.peer.transmit().iter().for_each(|packet| hosts.host.receive(packet));
+            completed += hosts.host.completions().len();
+        }
+    }
 }
