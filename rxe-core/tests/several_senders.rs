@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::{Host, exchange};
 use rxe_core::qp::{Mtu, QpInit, QpType};
 use rxe_core::wq::SendOp;
-use rxe_core::{QueuePair, Transmit};
+use rxe_core::{Instant, QueuePair, Transmit};
 use rxe_wire::{Opcode, Packet};
 
 /// Two hosts with queue pairs that are connected to those of the other, one by one.
@@ -29,6 +29,10 @@ enum What {
 
 impl Hosts {
     fn new(pairs: usize) -> Self {
+        Self::with_mtu(pairs, Mtu::M1024)
+    }
+
+    fn with_mtu(pairs: usize, mtu: Mtu) -> Self {
         let mut hosts = Self { host: Host::new(1), peer: Host::new(2), qps: Vec::new() };
         for pair in 0..pairs {
             let Self { host, peer, qps } = &mut hosts;
@@ -38,8 +42,8 @@ impl Hosts {
                     host.qp = host.shard.create_qp(init).unwrap();
                 }
             }
-            let of_host = host.attr(peer, 1, Mtu::M1024);
-            let of_peer = peer.attr(host, 2, Mtu::M1024);
+            let of_host = host.attr(peer, 1, mtu);
+            let of_peer = peer.attr(host, 2, mtu);
             host.connect(of_host);
             peer.connect(of_peer);
             qps.push([host.qp.clone(), peer.qp.clone()]);
@@ -152,4 +156,30 @@ fn who_waits_for_a_full_send_waits_for_an_acknowledgement_that_was_asked_for() {
             completed += hosts.host.completions().len();
         }
     }
+}
+
+/// Where the window is so small that room comes packet by packet, who has sent one is behind those
+/// who have not.
+#[test]
+fn a_small_window_is_for_all() {
+    const PAIRS: usize = 3;
+    let mut hosts = Hosts::with_mtu(PAIRS, Mtu::M4096);
+    for number in 0..PAIRS {
+        (0..30).for_each(|_| hosts.post(number, What::Write(4096)));
+    }
+    // All is lost until the timers have made it small.
+    while hosts.host.now < Instant::from_nanos(100_000_000) {
+        hosts.host.transmit();
+        hosts.host.now = hosts.host.shard.poll_timeout().unwrap();
+        hosts.host.shard.handle_timeout(hosts.host.now);
+    }
+    let (mut under_way, mut arrived) = (VecDeque::new(), [0; PAIRS]);
+    for _ in 0..40 {
+        under_way.extend(hosts.host.transmit());
+        let packet = under_way.pop_front().unwrap();
+        arrived[hosts.name(&packet).0] += 1;
+        hosts.peer.receive(&packet);
+        hosts.peer.transmit().iter().for_each(|packet| hosts.host.receive(packet));
+    }
+    assert!(arrived.iter().all(|&count| count >= 10), "{arrived:?}");
 }

@@ -32,6 +32,14 @@ struct Turn {
     key: u32,
     /// Packets that it may still send in its round; not 0.
     left: u32,
+    /// Packets that it has sent out of its turn in this round.
+    lent: u32,
+}
+
+impl Turn {
+    const fn new(key: u32) -> Self {
+        Self { key, left: TURN, lent: 0 }
+    }
 }
 
 impl Turns {
@@ -65,13 +73,13 @@ impl Turns {
 
     /// Whether it has sent something in this round, but for a packet out of its turn.
     pub(super) fn has_sent(&self) -> bool {
-        self.current_turn().is_some_and(|turn| turn.left < TURN - 1)
+        self.current_turn().is_some_and(|turn| turn.left + turn.lent < TURN)
     }
 
     /// Adds one, behind all others: to this round, unless somebody waits for the next one already.
     #[inline]
     pub(super) fn push(&mut self, key: u32) {
-        let turn = Turn { key, left: TURN };
+        let turn = Turn::new(key);
         match self.next_round.is_empty() {
             true => self.round.push_back(turn),
             false => self.next_round.push_back(turn),
@@ -83,7 +91,7 @@ impl Turns {
         self.guest = None;
         if self.round.front().is_none_or(|turn| turn.key != key) {
             self.remove(key);
-            self.round.push_front(Turn { key, left: TURN });
+            self.round.push_front(Turn::new(key));
         }
         self.is_whole = true;
     }
@@ -119,9 +127,11 @@ impl Turns {
     pub(super) fn take(&mut self, count: u32) -> bool {
         if let Some(guest) = self.guest.take() {
             self.guests += 1;
-            let turn = self.get_mut(guest);
-            // It had more than one left.
-            turn.into_iter().for_each(|turn| turn.left = turn.left.saturating_sub(count).max(1));
+            if let Some(turn) = self.get_mut(guest) {
+                // It had more than one left.
+                turn.left = turn.left.saturating_sub(count).max(1);
+                turn.lent += count;
+            }
             return false;
         }
         self.guests = 0;
@@ -133,7 +143,7 @@ impl Turns {
         let key = turn.key;
         self.round.pop_front();
         self.is_whole = false;
-        self.next_round.push_back(Turn { key, left: TURN });
+        self.next_round.push_back(Turn::new(key));
         self.begin_round();
         true
     }
@@ -274,6 +284,7 @@ mod tests {
     fn a_guest_sends_one_packet_and_has_its_turn_as_before() {
         let mut turns = of([1, 2, 3, 4]);
         assert!(!turns.take(1));
+        assert!(turns.has_sent(), "a single packet, but in its turn");
         assert!(invites(&mut turns, 2, |key| key == 3) && turns.current() == Some(3));
         assert_eq!((turns.left(), turns.has_sent()), (1, false));
         assert!(!turns.take(1));
