@@ -327,4 +327,79 @@ mod tests {
         assert_eq!(turns.end_current(), Some(1));
         assert!(invites(&mut turns, 9, |_| true));
     }
+
+    /// Whatever happens between the packets, those that are there are those that were added, who is
+    /// invited sends next unless it leaves, and each has its turn.
+    #[test]
+    fn none_is_lost_and_none_waits_for_ever() {
+        const KEYS: u64 = 12;
+        let (mut turns, mut there) = (Turns::default(), std::collections::BTreeSet::new());
+        let (mut waits, mut longest) = ([0_u32; KEYS as usize], 0);
+        let mut random = 1_u64;
+        let mut below = |most: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % most
+        };
+        let mut guest = None;
+        for _ in 0..200_000 {
+            let key = below(KEYS) as u32;
+            match below(16) {
+                0 | 1 if there.insert(key) => {
+                    waits[key as usize] = 0;
+                    turns.push(key);
+                }
+                2 if below(8) == 0 && there.remove(&key) => {
+                    turns.remove(key);
+                    guest = None;
+                }
+                3 if below(40) == 0 && there.contains(&key) => {
+                    turns.put_first(key);
+                    assert_eq!(turns.current(), Some(key));
+                    guest = None;
+                }
+                4 if below(8) == 0 => {
+                    let current = turns.current();
+                    assert_eq!(turns.end_current(), current);
+                    there.retain(|key| Some(*key) != current);
+                    guest = None;
+                }
+                5.. if !there.is_empty() => {
+                    let current = turns.current().expect("somebody");
+                    assert!(guest.is_none_or(|guest| guest == current));
+                    let mut taken = [0; 2];
+                    taken.fill_with(|| below(u64::from(TURN)) as u32 + 1);
+                    let count = taken[0].min(taken[1]).min(turns.left());
+                    let found = turns.find_guest(8, |other| other % 3 == key % 3);
+                    let found = found.filter(|_| guest.is_none() && count == 1);
+                    let name = found.and_then(|index| turns.keys().nth(index));
+                    let was_guest = guest.take().is_some();
+                    if !turns.take(count) {
+                        match found {
+                            Some(index) => {
+                                turns.invite(index);
+                                guest = name;
+                                assert_eq!(turns.current(), name);
+                            }
+                            None if below(2) == 0 => turns.pause(),
+                            None => {}
+                        }
+                    }
+                    for key in there.iter().map(|key| *key as usize) {
+                        waits[key] += count;
+                        longest = longest.max(waits[key]);
+                    }
+                    if !was_guest {
+                        waits[current as usize] = 0;
+                    }
+                }
+                _ => {}
+            }
+            let mut keys = keys(&turns);
+            keys.sort_unstable();
+            assert!(keys.iter().eq(&there), "{keys:?} {there:?}");
+            assert_eq!((turns.is_empty(), turns.len()), (there.is_empty(), there.len()));
+        }
+        // Two rounds, and who is put first.
+        assert!(longest <= 3 * KEYS as u32 * TURN, "{longest} packets of others");
+    }
 }
