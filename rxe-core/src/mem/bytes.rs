@@ -300,6 +300,43 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it has no pages to unmap")]
+    fn what_is_gone_is_a_fault_and_not_summed() {
+        const LEN: usize = 1024;
+        super::super::catch_faults().expect("faults are caught");
+        let (access, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: the kernel chooses where, and nobody else knows of these pages.
+        let pages = unsafe { libc::mmap(std::ptr::null_mut(), 2 * PAGE, access, flags, -1, 0) };
+        assert_ne!(pages, libc::MAP_FAILED);
+        let base = pages.cast::<u8>();
+        // SAFETY: faults are caught.
+        let memory = unsafe { super::super::UserMemory::new(base, 2 * PAGE) }.expect("memory");
+        Bytes::of(&memory).write(0, &[5; 2 * PAGE]).expect("written");
+        let mut packet = [7; SUMMED_HEADER + LEN];
+        let whole = Bytes::of(&memory).read_summed(PAGE - LEN, &mut packet).expect("it is there");
+        assert!(whole.is_none_or(|sum| sum == register(&packet)));
+        // SAFETY: as above; there is no reference to them.
+        assert_eq!(unsafe { libc::munmap(base.wrapping_add(PAGE).cast(), PAGE) }, 0);
+        for behind in (0..=LEN).step_by(64) {
+            let offset = PAGE - LEN + behind;
+            let mut packet = [7; SUMMED_HEADER + LEN];
+            let copied = Bytes::of(&memory).read_summed(offset, &mut packet);
+            let addr = base.addr() + offset;
+            match behind {
+                0 => assert_eq!(copied, Ok(whole)),
+                _ => assert_eq!(copied, Err(Fault::Unmapped { addr: addr as u64, len: LEN })),
+            }
+            // Some of what is there, from the first byte on.
+            let some = packet[SUMMED_HEADER..].iter().take_while(|&&byte| byte == 5).count();
+            assert!(some <= LEN - behind && packet[SUMMED_HEADER + some..].iter().all(|&b| b == 7));
+            assert_eq!(packet[..SUMMED_HEADER], [7; SUMMED_HEADER]);
+        }
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::munmap(pages, PAGE) }, 0);
+    }
+
+    #[test]
     fn what_is_not_there_is_not_copied() {
         let memory = DmaBuf::zeroed(4096);
         let mut packet = [7; SUMMED_HEADER + 1024];
