@@ -9,6 +9,9 @@ const FIRST_NANOS: u64 = 50_000;
 /// Who has always been in time is looked after at the end of each lease only, which is a millisecond
 /// long.
 const LONGEST_NANOS: u64 = 500_000;
+/// Who was late once is looked after in time for so long: peers ask again for an acknowledgement
+/// that does not come, and may do so for each.
+const MEMORY_NANOS: u64 = 100_000_000;
 
 /// How soon the background thread looks whether something has waited too long, while a program
 /// polls that sends it in time.
@@ -19,6 +22,8 @@ const LONGEST_NANOS: u64 = 500_000;
 pub(super) struct Lookout {
     /// How much later; 0 as long as no look was in vain.
     nanos: AtomicU64,
+    /// When something was late last, in nanoseconds; 0 for never.
+    late: AtomicU64,
 }
 
 impl Lookout {
@@ -30,13 +35,18 @@ impl Lookout {
     }
 
     /// Notes that a look was in vain. Only the background thread does so.
-    pub(super) fn note_in_time(&self) {
+    pub(super) fn note_in_time(&self, now: Instant) {
+        let late = self.late.load(Ordering::Relaxed);
+        if late > 0 && now.nanos_since(Instant::from_nanos(late)) < MEMORY_NANOS {
+            return;
+        }
         let longer = 2 * self.nanos.load(Ordering::Relaxed);
         self.nanos.store(longer.clamp(FIRST_NANOS, LONGEST_NANOS), Ordering::Relaxed);
     }
 
     /// Notes that something had waited too long.
-    pub(super) fn note_late(&self) {
+    pub(super) fn note_late(&self, now: Instant) {
+        self.late.store(now.as_nanos(), Ordering::Relaxed);
         self.nanos.store(0, Ordering::Relaxed);
     }
 }
@@ -45,17 +55,25 @@ impl Lookout {
 mod tests {
     use super::*;
 
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(1_000_000 * millis)
+    }
+
     #[test]
     fn there_are_ever_fewer_looks_until_one_is_of_use() {
         let (lookout, late) = (Lookout::default(), Instant::from_nanos(7));
         assert_eq!(lookout.at(Some(late)), Some(late));
         for nanos in [50_000, 100_000, 200_000, 400_000] {
-            lookout.note_in_time();
+            lookout.note_in_time(at(0));
             assert_eq!(lookout.at(Some(late)), Some(late.plus_nanos(nanos)));
         }
-        (0..3).for_each(|_| lookout.note_in_time());
+        (0..3).for_each(|_| lookout.note_in_time(at(0)));
         assert_eq!(lookout.at(Some(late)), None);
-        lookout.note_late();
+        lookout.note_late(at(1));
         assert_eq!((lookout.at(Some(late)), lookout.at(None)), (Some(late), None));
+        (0..9).for_each(|_| lookout.note_in_time(at(100)));
+        assert_eq!(lookout.at(Some(late)), Some(late), "it may be late again");
+        lookout.note_in_time(at(101));
+        assert_eq!(lookout.at(Some(late)), Some(late.plus_nanos(FIRST_NANOS)));
     }
 }

@@ -797,19 +797,19 @@ impl Runner {
     /// it polls these days. In the background thread.
     pub(super) fn send_late(&self, now: Instant) {
         if self.held_until.load(Ordering::Relaxed) == 0 {
-            return self.lookout.note_in_time();
+            return self.lookout.note_in_time(now);
         }
         let Some(mut core) = self.core.try_lock() else { return };
         let now = core.advance(now);
         match core.held.deadline() {
             Some(at) if at <= now => {
                 core.held.note_late(now);
-                self.lookout.note_late();
+                self.lookout.note_late(now);
                 core.transmit(now);
                 self.release(core, now);
             }
             later => {
-                self.lookout.note_in_time();
+                self.lookout.note_in_time(now);
                 // The other timers are the program's while it polls.
                 self.sleeper.wake_by(self.lookout.at(later), now);
                 drop(core);
