@@ -90,7 +90,8 @@ pub struct Posted {
 }
 
 impl Shard {
-    /// Packets that one queue pair sends before the next one has its turn: a full segmented send.
+    /// Packets that one queue pair sends in a round, in one turn or in several: a full segmented
+    /// send.
     pub const TURN: u32 = 64;
     /// The longest packet that [`poll_transmit`](Self::poll_transmit) writes.
     pub const MAX_PACKET: usize = 4096 + 64;

@@ -188,6 +188,11 @@ impl Held {
         self.since.map(|since| since.plus_nanos(nanos))
     }
 
+    /// Whether something has waited too long.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        self.deadline().is_some_and(|at| at <= now)
+    }
+
     /// Notes that the background thread found that something had waited too long.
     pub(super) fn note_late(&mut self, now: Instant) {
         if self.behind.is_any() {

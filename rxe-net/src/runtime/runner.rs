@@ -935,6 +935,11 @@ impl Runner {
             true => Waiting::ForMemory,
             false => Waiting::Nobody,
         };
+        if core.held.is_late(now) && !core.shard.owes_acks_only() {
+            // Posts of a program that has not polled since; it may watch its memory.
+            core.held.note_late(now);
+            self.lookout.note_late(now);
+        }
         let received = core.turn_for(now, &self.sleeper, whom);
         let more = received > 0 || core.can_transmit();
         let lease_end = self.lease.end(now);

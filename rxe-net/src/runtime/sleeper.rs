@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::Errno;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
@@ -172,13 +173,23 @@ impl Sleeper {
         }
         let Watched { all, are_away } = &mut *self.sockets.lock();
         let were_away = std::mem::take(are_away);
-        for socket in all {
+        for socket in &*all {
             let armed = match were_away {
                 true => self.add(socket),
                 false => epoll::modify(&self.epoll, socket, EventData::new_u64(SOCKETS), SOCKET),
             };
+            // One that could not be added the last time, or was there still.
+            let armed = match armed {
+                Err(Errno::NOENT) => self.add(socket),
+                Err(Errno::EXIST) => {
+                    epoll::modify(&self.epoll, socket, EventData::new_u64(SOCKETS), SOCKET)
+                }
+                armed => armed,
+            };
             if let Err(error) = armed {
                 tracing::error!(target: "rxe::net", %error, "cannot wait for a socket");
+                // Whoever arms them next tries again.
+                self.disarmed.store(true, Ordering::SeqCst);
             }
         }
     }
@@ -247,7 +258,7 @@ impl Sleeper {
     pub(super) fn sleep(&self) -> io::Result<()> {
         let mut events = Vec::with_capacity(8);
         match epoll::wait(&self.epoll, spare_capacity(&mut events), None) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         for event in events {
