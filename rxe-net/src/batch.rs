@@ -17,7 +17,8 @@ pub const MAX_MESSAGE: usize = 65_535 - 20 - 8;
 /// and [`commit`](Self::commit)s it; the batch keeps 4 bytes behind it for the iCRC, which the
 /// link writes. Packets that follow each other in a batch follow each other in memory, so a link
 /// can hand a run of them to the kernel as one piece. When there is no room left, the batch must
-/// be transmitted first. A batch is made once and used for ever: it never allocates afterwards.
+/// be transmitted first. A batch is made once and used for ever: it allocates afterwards only where
+/// it has more groups of packets addressed alike than ever before.
 #[derive(Debug)]
 pub struct TxBatch {
     bytes: Box<[u8]>,

@@ -801,21 +801,23 @@ impl Runner {
         }
         let Some(mut core) = self.core.try_lock() else { return };
         let now = core.advance(now);
-        match core.held.deadline() {
-            Some(at) if at <= now => {
-                core.held.note_late(now);
-                self.lookout.note_late(now);
-                core.transmit(now);
-                self.release(core, now);
-            }
-            later => {
-                self.lookout.note_in_time(now);
-                // The other timers are the program's while it polls.
-                self.sleeper.wake_by(self.lookout.at(later), now);
-                drop(core);
-                self.serve_left_work();
-            }
+        if core.held.is_late(now) {
+            self.note_late(&mut core, now);
+            core.transmit(now);
+            self.release(core, now);
+        } else {
+            self.lookout.note_in_time(now);
+            // The other timers are the program's while it polls.
+            self.sleeper.wake_by(self.lookout.at(core.held.deadline()), now);
+            drop(core);
+            self.serve_left_work();
         }
+    }
+
+    /// Notes that something has waited too long for the program to send it.
+    fn note_late(&self, core: &mut Core, now: Instant) {
+        core.held.note_late(now);
+        self.lookout.note_late(now);
     }
 
     /// Hands the sockets to the background thread, since the caller is about to sleep on events
@@ -937,8 +939,7 @@ impl Runner {
         };
         if core.held.is_late(now) && !core.shard.owes_acks_only() {
             // Posts of a program that has not polled since; it may watch its memory.
-            core.held.note_late(now);
-            self.lookout.note_late(now);
+            self.note_late(&mut core, now);
         }
         let received = core.turn_for(now, &self.sleeper, whom);
         let more = received > 0 || core.can_transmit();

@@ -176,14 +176,12 @@ impl Sleeper {
         for socket in &*all {
             let armed = match were_away {
                 true => self.add(socket),
-                false => epoll::modify(&self.epoll, socket, EventData::new_u64(SOCKETS), SOCKET),
+                false => self.rearm(socket),
             };
             // One that could not be added the last time, or was there still.
             let armed = match armed {
                 Err(Errno::NOENT) => self.add(socket),
-                Err(Errno::EXIST) => {
-                    epoll::modify(&self.epoll, socket, EventData::new_u64(SOCKETS), SOCKET)
-                }
+                Err(Errno::EXIST) => self.rearm(socket),
                 armed => armed,
             };
             if let Err(error) = armed {
@@ -211,6 +209,10 @@ impl Sleeper {
 
     fn add(&self, socket: &OwnedFd) -> rustix::io::Result<()> {
         epoll::add(&self.epoll, socket, EventData::new_u64(SOCKETS), SOCKET)
+    }
+
+    fn rearm(&self, socket: &OwnedFd) -> rustix::io::Result<()> {
+        epoll::modify(&self.epoll, socket, EventData::new_u64(SOCKETS), SOCKET)
     }
 
     fn delete(&self, socket: &OwnedFd) {
